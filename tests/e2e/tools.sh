@@ -1,0 +1,82 @@
+#!/bin/sh
+# Installs the real harnesses that tests/e2e runs: Claude Code (npm) and mini-swe-agent (pip, in a venv of its own).
+#
+#   tests/e2e/tools.sh [claude] [mini]        (default: both)
+#
+# Into $FAIRTRIAL_E2E_DIR, else .e2e/ at the top of the repository; nothing outside of it is changed.
+# Idempotent: a tool whose stamp names the wanted version is left alone. Prints one line per tool; what could not be
+# installed is said with its reason, and the exit status is 1 (tests that need that tool then skip with the same reason).
+set -u
+
+CLAUDE_VERSION=2.1.197        # the newest that declares Node 20
+MINI_VERSION=2.4.6
+LITELLM_VERSION=1.110.2
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=${FAIRTRIAL_E2E_DIR:-$here/../../.e2e}
+mkdir -p "$root/stamps" "$root/log" "$root/home" || exit 1
+root=$(cd "$root" && pwd)
+failed=0
+
+say() { printf '%s\n' "$*"; }
+
+stamped() { [ -f "$root/stamps/$1" ] && [ "$(cat "$root/stamps/$1")" = "$2" ]; }
+
+done_with() { printf '%s\n' "$2" > "$root/stamps/$1"; say "$1: installed $2"; }
+
+could_not() {
+    say "$1: NOT installed: $2"
+    rm -f "$root/stamps/$1"
+    failed=1
+}
+
+install_claude() {
+    if stamped claude "$CLAUDE_VERSION"; then say "claude: have $CLAUDE_VERSION"; return; fi
+    if ! command -v npm >/dev/null 2>&1; then could_not claude "npm is not on PATH (Debian: apt-get install npm)"; return; fi
+    if ! HOME="$root/home" npm install --no-fund --no-audit --loglevel=error --cache "$root/npm-cache" --prefix "$root/npm-claude" \
+        "@anthropic-ai/claude-code@$CLAUDE_VERSION" > "$root/log/claude.log" 2>&1; then
+        could_not claude "npm install failed: $(tail -n 1 "$root/log/claude.log") (all of it: $root/log/claude.log)"
+        return
+    fi
+    rm -rf "$root/npm-cache"
+    found=$(HOME="$root/home" DISABLE_AUTOUPDATER=1 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 \
+        "$root/npm-claude/node_modules/.bin/claude" --version 2>&1 < /dev/null)
+    case "$found" in
+        "$CLAUDE_VERSION"*) done_with claude "$CLAUDE_VERSION" ;;
+        *) could_not claude "installed, but --version answers: $found" ;;
+    esac
+}
+
+# A Python of the wanted kind: $FAIRTRIAL_E2E_PYTHON, else the repository's own venv, else python3.
+python_to_use() {
+    for candidate in "${FAIRTRIAL_E2E_PYTHON:-}" "$here/../../.venv/bin/python" python3; do
+        [ -n "$candidate" ] && command -v "$candidate" >/dev/null 2>&1 && { printf '%s' "$candidate"; return; }
+    done
+}
+
+install_mini() {
+    if stamped mini "$MINI_VERSION"; then say "mini: have $MINI_VERSION"; return; fi
+    python=$(python_to_use)
+    if [ -z "$python" ]; then could_not mini "no python3 on PATH"; return; fi
+    if ! { rm -rf "$root/mini" && "$python" -m venv "$root/mini" \
+        && "$root/mini/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+            "mini-swe-agent==$MINI_VERSION" "litellm==$LITELLM_VERSION"; } > "$root/log/mini.log" 2>&1; then
+        could_not mini "pip install failed: $(tail -n 1 "$root/log/mini.log") (all of it: $root/log/mini.log)"
+        return
+    fi
+    if HOME="$root/home" MSWEA_SILENT_STARTUP=1 "$root/mini/bin/python" -c 'import minisweagent' >> "$root/log/mini.log" 2>&1; then
+        done_with mini "$MINI_VERSION"
+    else
+        could_not mini "installed, but does not import (see $root/log/mini.log)"
+    fi
+}
+
+[ $# -gt 0 ] || set -- claude mini
+for tool in "$@"; do
+    case "$tool" in
+        claude) install_claude ;;
+        mini) install_mini ;;
+        *) say "unknown tool: $tool (known: claude, mini)"; failed=1 ;;
+    esac
+done
+exit $failed
