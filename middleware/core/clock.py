@@ -1,0 +1,59 @@
+"""Time, read in one place: the wall clock and the monotonic clock, taken together.
+
+Out: `Instant`s (integers of ns).  Dates come from `wall_ns`, durations only from `mono_ns`: the wall clock may
+jump.  `suspended_ns` tells how long the machine slept, which CLOCK_MONOTONIC does not count.
+What this module does not do: format dates, sleep, or convert times of another host.
+
+**Source:** clock_gettime(2): CLOCK_REALTIME, CLOCK_MONOTONIC, CLOCK_BOOTTIME.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """One moment on both clocks of this host, in ns."""
+
+    wall_ns: int
+    mono_ns: int
+
+    def wall_at(self, mono_ns: int) -> int:
+        """The wall time (ns) of another monotonic reading of the same boot, carried over from this pair."""
+        return self.wall_ns + (mono_ns - self.mono_ns)
+
+    def since_s(self, earlier: Instant) -> float:
+        """Seconds from `earlier` to this, by the monotonic clock."""
+        return (self.mono_ns - earlier.mono_ns) / 1e9
+
+
+def now() -> Instant:
+    """Both clocks, read back to back (well under 1 µs apart)."""
+    return Instant(time.time_ns(), time.monotonic_ns())
+
+
+def mono_ns() -> int:
+    """CLOCK_MONOTONIC in ns, for deadlines and durations."""
+    return time.monotonic_ns()
+
+
+def boot_ns() -> int:
+    """CLOCK_BOOTTIME in ns: as CLOCK_MONOTONIC, and counting while the machine is suspended."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def suspended_ns() -> int:
+    """How long this machine was suspended since boot, in ns; the difference of two readings is a suspend gap."""
+    return boot_ns() - time.monotonic_ns()
+
+
+def rfc3339(wall_ns: int) -> str:
+    """A wall time as RFC 3339 UTC with microseconds, the form of every record."""
+    moment = _EPOCH + timedelta(microseconds=wall_ns // 1000)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
