@@ -1,0 +1,528 @@
+"""`fairtrial.observation/1`: the one thing that collectors and doors write, and the values it may carry.
+
+In: facts as their sources saw them.  Out: typed records that are stored append-only, idempotent by
+(source_id, seq), and from which steps and verdicts are computed.  Nothing here judges.
+
+Every kind is one `Value` struct below; `decode` turns a stored observation back into it and gives None for a
+kind that this version does not know (a newer writer), which consumers must skip.
+Durations are seconds, sizes bytes, `None` is *not observed*.  **Source:** design page RECORDS.md.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal
+
+import msgspec
+
+from fairtrial.middleware.core.records import PhaseName, Record, Trust, Victim
+
+OBSERVATION_SCHEMA: Final = "fairtrial.observation/1"
+
+
+class Host(Record, frozen=True, kw_only=True):
+    """The machine whose clock stamped the observation."""
+
+    name: str | None = None
+    boot_id: str | None = None
+
+
+class Subject(Record, frozen=True, kw_only=True):
+    """What the observation is about; all optional, nothing joins by container *name*."""
+
+    trial: str | None = None
+    call: str | None = None
+    exec: str | None = None
+    container_id: str | None = None
+    pod_uid: str | None = None
+    cgroup: str | None = None
+    pid: int | None = None
+    node: str | None = None
+
+
+class Observation(Record, frozen=True, kw_only=True):
+    """A fact with a time, a source and a trust.
+
+    `wall_ns`: ns since the Unix epoch; `mono_ns`: CLOCK_MONOTONIC of `host` (order within one host);
+    `uncertainty_s`: the fact happened within wall ± this.  `value` is the kind's struct as plain JSON types.
+    """
+
+    id: str
+    source: str
+    source_id: str
+    seq: int
+    host: Host = Host()
+    subject: Subject = Subject()
+    phase: PhaseName | None = None
+    wall_ns: int
+    mono_ns: int
+    uncertainty_s: float = 0.0
+    trust: Trust = Trust.HOST
+    kind: str
+    value: dict[str, object]
+
+
+class Value(Record, frozen=True, kw_only=True):
+    """Base of the typed values; `kind` names the observation kind it belongs to."""
+
+    kind: ClassVar[str] = ""
+
+
+# --- the trial itself -------------------------------------------------------------------------------------------
+
+
+class TrialStarted(Value, frozen=True, kw_only=True):
+    """The run process started the command."""
+
+    kind: ClassVar[str] = "trial.started"
+    command: list[str] = []
+    name: str | None = None
+    run: str | None = None
+    harness: str | None = None
+    task: str | None = None
+    try_: int | None = msgspec.field(default=None, name="try")
+    fairtrial_version: str | None = None
+    trace_id: str | None = None
+    root_span_id: str | None = None
+    parent_span_id: str | None = None
+    options: dict[str, object] = {}
+    kernel: str | None = None
+    cores: int | None = None
+    cpu_model: str | None = None
+    cgroup: str | None = None
+
+
+class TrialEnded(Value, frozen=True, kw_only=True):
+    """The command is gone.  `closed` tells whether the run process itself said so."""
+
+    kind: ClassVar[str] = "trial.ended"
+    exit_code: int | None = None
+    signal: int | None = None
+    closed: Literal["normal", "recovered", "incomplete"] = "normal"
+    why: str | None = None
+    forwarded_signals: list[int] = []
+    """Signals that someone sent to fairtrial from outside and that were passed on to the command."""
+
+
+class MutationSeen(Value, frozen=True, kw_only=True):
+    """Something that fairtrial changed."""
+
+    kind: ClassVar[str] = "trial.mutation"
+    what: str
+    old: str | None = None
+    new: str | None = None
+    why: str | None = None
+    side_effects: str | None = None
+
+
+class Note(Value, frozen=True, kw_only=True):
+    """A fact about fairtrial itself or its surroundings, for people; no rule reads its text."""
+
+    kind: ClassVar[str] = "trial.note"
+    event: str
+    text: str | None = None
+    fields: dict[str, object] = {}
+
+
+class CoverageChanged(Value, frozen=True, kw_only=True):
+    """A source began to watch, stopped, or could not.
+
+    `source` e.g. "door.model.anthropic", "collector.cgroup", "collector.docker_events", "collector.kernel_log",
+    "collector.vmstat", "collector.network", "observer".  `families`: which causes it can see.
+    """
+
+    kind: ClassVar[str] = "coverage"
+    source: str
+    families: list[str] = []
+    state: Literal["on", "off", "lost"] = "on"
+    why: str | None = None
+    container_id: str | None = None
+
+
+class GapSeen(Value, frozen=True, kw_only=True):
+    """A source did not see for a while (feed overrun, observer restart, event stream reconnect)."""
+
+    kind: ClassVar[str] = "coverage.gap"
+    source: str
+    families: list[str] = []
+    since_ns: int | None = None
+    until_ns: int | None = None
+    why: str | None = None
+    lost_records: int | None = None
+    lost_bytes: int | None = None
+
+
+# --- the model door -----------------------------------------------------------------------------------------------
+
+
+class DoorState(Value, frozen=True, kw_only=True):
+    """A door was bound, or could not be."""
+
+    kind: ClassVar[str] = "door"
+    door: Literal["model", "docker", "egress"] = "model"
+    name: str = ""
+    upstream_host: str | None = None
+    upstream_port: int | None = None
+    scheme: str | None = None
+    port: int | None = None
+    ok: bool = True
+    why: str | None = None
+
+
+class ToolUse(Record, frozen=True, kw_only=True):
+    """A tool call in a model's reply.  `text_digest`: blake2b-128 hex of the command text, when there is one."""
+
+    id: str | None = None
+    name: str | None = None
+    text_digest: str | None = None
+
+
+class RequestFacts(Record, frozen=True, kw_only=True):
+    """What the request body said, without content.  Digests are blake2b-128 hex."""
+
+    operation: str = "other"
+    """chat | count_tokens | models | hello | other"""
+    model: str | None = None
+    stream: bool | None = None
+    max_tokens: int | None = None
+    history_len: int | None = None
+    assistant_turns: int | None = None
+    has_tools: bool | None = None
+    tool_count: int | None = None
+    body_digest: str | None = None
+    """Of the body without the keys that clients flip on a retry: `stream`, `stream_options`, `max_tokens`."""
+    raw_digest: str | None = None
+    tools_digest: str | None = None
+    system_digest: str | None = None
+    first_user_digest: str | None = None
+    message_digests: list[str] = []
+    """Of each message of the history, the last 8 only."""
+    last_assistant_digest: str | None = None
+    """Of the text of the last assistant message, to compare with a reply's `text_digest`."""
+    last_assistant_chars: int | None = None
+    tool_result_ids: list[str] = []
+    """Ids of tool results after the last assistant message."""
+    session_kind: str | None = None
+    session: str | None = None
+    """Session id as the client sent it, hashed."""
+    retry_count: int | None = None
+    user_agent: str | None = None
+    traceparent: str | None = None
+    unreadable: str | None = None
+
+
+class ReplyFacts(Record, frozen=True, kw_only=True):
+    """What the response said, without content."""
+
+    status: int | None = None
+    content_type: str | None = None
+    html: bool = False
+    provider_id: bool | None = None
+    """Whether the reply carried the provider's own request id."""
+    request_id: str | None = None
+    retry_after: float | None = None
+    should_retry: bool | None = None
+    error_type: str | None = None
+    error_in_stream: bool = False
+    error_names: list[str] = []
+    """Recognised tokens of the provider's error body: quota, credit, billing, per_key, context, spend."""
+    model: str | None = None
+    response_id: str | None = None
+    stop_reason: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    usage_partial: bool | None = None
+    tool_calls: list[ToolUse] = []
+    open_tool_calls: int = 0
+    """Tool-call blocks that began and did not end."""
+    text_digest: str | None = None
+    text_chars: int | None = None
+    terminator: bool | None = None
+    """Whether the dialect's end mark was seen; None where the dialect is unknown."""
+    started_content: bool = False
+    events: int | None = None
+    pings: int | None = None
+
+
+class AttemptStarted(Value, frozen=True, kw_only=True):
+    """A request's head (and, where readable, body) reached the model door."""
+
+    kind: ClassVar[str] = "attempt.started"
+    attempt: str
+    conn: int = 0
+    msg: int = 0
+    door: str = ""
+    provider: str | None = None
+    dialect: str = "unknown"
+    upstream_host: str | None = None
+    method: str | None = None
+    path: str | None = None
+    request: RequestFacts = RequestFacts()
+
+
+class AttemptEnded(Value, frozen=True, kw_only=True):
+    """One HTTP request of a model call is over; repeats what `attempt.started` said, so it stands alone.
+
+    Durations are seconds since `started_ns` (CLOCK_MONOTONIC of the relay, first byte of the request).
+    """
+
+    kind: ClassVar[str] = "attempt.ended"
+    attempt: str
+    conn: int = 0
+    msg: int = 0
+    door: str = ""
+    provider: str | None = None
+    dialect: str = "unknown"
+    upstream_host: str | None = None
+    method: str | None = None
+    path: str | None = None
+    request: RequestFacts = RequestFacts()
+    reply: ReplyFacts = ReplyFacts()
+    outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
+    started_ns: int = 0
+    started_wall_ns: int = 0
+    ended_ns: int = 0
+    dns: float | None = None
+    connect: float | None = None
+    tls: float | None = None
+    reused: bool | None = None
+    request_sent: float | None = None
+    ttfb: float | None = None
+    first_token: float | None = None
+    duration: float | None = None
+    max_gap: float | None = None
+    """Longest silence between content-bearing reads, pings not counted as bytes, s."""
+    max_gap_with_pings: float | None = None
+    """Longest silence between any bytes on the wire, s."""
+    silence_at_end: float | None = None
+    """Silence before the end (any byte counts), s."""
+    downstream_blocked: float | None = None
+    our_lag: float | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    first_failure: Literal["client", "upstream", "fairtrial"] | None = None
+    closed_by: Literal["client", "upstream", "fairtrial"] | None = None
+    close_kind: str | None = None
+    errno: str | None = None
+    dial_stage: str | None = None
+    """dns | connect | tls | proxy: where the dial failed; None when it did not."""
+    dial_error: str | None = None
+    proxy_status: int | None = None
+    via_proxy: str | None = None
+    remote: str | None = None
+    parse: Literal["full", "partial", "none"] = "full"
+    parse_why: str | None = None
+
+
+# --- containers and cgroups -----------------------------------------------------------------------------------------
+
+
+class ContainerSeen(Value, frozen=True, kw_only=True):
+    """A container of the trial was found; limits as the runtime reports them."""
+
+    kind: ClassVar[str] = "container.seen"
+    container_id: str
+    name: str | None = None
+    image: str | None = None
+    image_digest: str | None = None
+    role: Literal["main", "service", "verifier", "own"] = "main"
+    labels: dict[str, str] = {}
+    init_pid: int | None = None
+    cgroup: str | None = None
+    cgroup_version: Literal["v1", "v2", "hybrid"] | None = None
+    memory_limit: int | None = None
+    memory_reservation: int | None = None
+    memory_swap_limit: int | None = None
+    oom_group: bool | None = None
+    cpu_limit: float | None = None
+    pids_limit: int | None = None
+    tmpfs: list[str] = []
+    started_wall_ns: int | None = None
+    network_mode: str | None = None
+    join: str | None = None
+    """How it was tied to this trial: started_after | label | env | only_trial | own."""
+
+
+class ContainerEvent(Value, frozen=True, kw_only=True):
+    """One event of the runtime, as it said it."""
+
+    kind: ClassVar[str] = "container.event"
+    container_id: str
+    action: str
+    """create | start | oom | die | kill | stop | restart | pause | unpause | destroy | health_status"""
+    exit_code: int | None = None
+    signal: int | None = None
+    oom_killed_flag: bool | None = None
+    daemon_wall_ns: int | None = None
+
+
+class ExecStarted(Value, frozen=True, kw_only=True):
+    """A process was started in a running container through the runtime."""
+
+    kind: ClassVar[str] = "exec.started"
+    container_id: str
+    exec_id: str
+    pid: int | None = None
+    text_digest: str | None = None
+    """blake2b-128 hex of the last argument of the command (the shell text), to join with a tool call."""
+    plumbing: bool | None = None
+
+
+class ExecEnded(Value, frozen=True, kw_only=True):
+    """It ended; an unknown exit code is None, never 0."""
+
+    kind: ClassVar[str] = "exec.ended"
+    container_id: str
+    exec_id: str
+    exit_code: int | None = None
+    started_wall_ns: int | None = None
+    bytes_out: int | None = None
+
+
+class CgroupReading(Value, frozen=True, kw_only=True):
+    """Counters of one cgroup at one moment; all cumulative counters count from the cgroup's birth.
+
+    Written at edges (start, before and after each model call, end) and when a counter of harm moved, never per sample.
+    """
+
+    kind: ClassVar[str] = "cgroup.reading"
+    container_id: str
+    """Container id, or "own" for the command's own cgroup."""
+    edge: Literal["baseline", "call_started", "call_ended", "change", "exec", "end", "last"] = "change"
+    memory_current: int | None = None
+    memory_peak: int | None = None
+    """High-water mark since the last reading (`peak_kind` exact) or since the cgroup's birth (at_most)."""
+    memory_peak_kind: Literal["exact", "rose_in_step", "at_most", "sampled", "shared"] | None = None
+    memory_sampled_peak: int | None = None
+    memory_limit: int | None = None
+    memory_anon: int | None = None
+    memory_file: int | None = None
+    memory_shmem: int | None = None
+    memory_inactive_file: int | None = None
+    memory_max_hits: int | None = None
+    swap_current: int | None = None
+    oom_kill: int | None = None
+    oom: int | None = None
+    oom_group_kill: int | None = None
+    cpu_used: float | None = None
+    cpu_throttled: float | None = None
+    cpu_throttled_periods: int | None = None
+    psi_cpu: float | None = None
+    psi_memory: float | None = None
+    psi_io: float | None = None
+    pids_current: int | None = None
+    pids_limit: int | None = None
+    pids_max_hits: int | None = None
+    disk_written: int | None = None
+    egress_bytes: int | None = None
+    ingress_bytes: int | None = None
+    egress_rate_max: float | None = None
+    """Highest rate between two samples since the last reading, bytes/s."""
+    tcp_retrans: int | None = None
+    tcp_attempt_fails: int | None = None
+    populated: bool | None = None
+
+
+class OomKill(Value, frozen=True, kw_only=True):
+    """The cgroup's own kill counter rose: that a kill *happened* is proved by this, who died is not."""
+
+    kind: ClassVar[str] = "cgroup.oom_kill"
+    container_id: str
+    delta: int
+    total: int | None = None
+    group_delta: int | None = None
+    memory_limit: int | None = None
+    memory_peak: int | None = None
+    memory_shmem: int | None = None
+    memory_anon: int | None = None
+    swap_current: int | None = None
+    parent_limit_hit: bool | None = None
+    source_file: str | None = None
+    exec_candidates: list[str] = []
+    live_execs: list[str] = []
+
+
+class KernelOomKill(Value, frozen=True, kw_only=True):
+    """One victim record of the kernel log: says *who* and *which limit*."""
+
+    kind: ClassVar[str] = "kernel.oom_kill"
+    victim: Victim
+    container_id: str | None = None
+    exec_id: str | None = None
+    exec_join: Literal["process_tree", "only_live_exec", "inferred"] | None = None
+    constraint: str | None = None
+    """CONSTRAINT_MEMCG | CONSTRAINT_NONE | …; NONE is a node-wide kill."""
+    oom_memcg: str | None = None
+    task_memcg: str | None = None
+    parents: list[str] = []
+    """comm of the victim's parent chain, nearest first."""
+
+
+class ContainerGone(Value, frozen=True, kw_only=True):
+    """A container or its cgroup vanished; the last readable counters were written before."""
+
+    kind: ClassVar[str] = "container.gone"
+    container_id: str
+    exit_code: int | None = None
+    oom_killed_flag: bool | None = None
+    error: str | None = None
+    ended_by: str | None = None
+    """exit | oom | runtime_kill:<signal> | unknown: what the runtime's events say ended it."""
+
+
+class HostCounters(Value, frozen=True, kw_only=True):
+    """Counters of the node that anyone may read."""
+
+    kind: ClassVar[str] = "host.counters"
+    edge: Literal["baseline", "call_started", "call_ended", "change", "exec", "end", "last"] = "change"
+    oom_kill: int | None = None
+    """/proc/vmstat oom_kill, all kills of the node since boot."""
+    memory_available: int | None = None
+    steal_s: float | None = None
+    psi_cpu: float | None = None
+    psi_memory: float | None = None
+    psi_io: float | None = None
+    load1: float | None = None
+
+
+VALUES: Final[dict[str, type[Value]]] = {
+    v.kind: v
+    for v in (
+        TrialStarted,
+        TrialEnded,
+        MutationSeen,
+        Note,
+        CoverageChanged,
+        GapSeen,
+        DoorState,
+        AttemptStarted,
+        AttemptEnded,
+        ContainerSeen,
+        ContainerEvent,
+        ExecStarted,
+        ExecEnded,
+        CgroupReading,
+        OomKill,
+        KernelOomKill,
+        ContainerGone,
+        HostCounters,
+    )
+}
+
+
+def decode(observation: Observation) -> Value | None:
+    """The typed value, or None for a kind or a shape that this version does not know."""
+    value_type = VALUES.get(observation.kind)
+    if value_type is None:
+        return None
+    try:
+        return msgspec.convert(observation.value, value_type)
+    except msgspec.ValidationError:
+        return None
+
+
+def encode_value(value: Value) -> dict[str, object]:
+    """The value as plain JSON types with unobserved fields left out (a missing field reads as None)."""
+    built = msgspec.to_builtins(value)
+    return {k: v for k, v in built.items() if v is not None and v not in ([], {})}

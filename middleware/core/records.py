@@ -1,0 +1,475 @@
+"""The persisted records: `fairtrial.trial/1`, `fairtrial.run/1` and everything inside them.
+
+What comes in: values that `steps/` and `attribution/` computed.  What goes out: JSON by `msgspec`.
+This file holds shapes only, no rules.  The facts they are computed from are in `observations.py`, the
+closed set of causes in `causes.py`.
+
+Times are RFC 3339 UTC with microseconds (`str`), durations are seconds, sizes bytes.  `None` means *not
+observed*, never 0 or "".  Fields may be added within a schema number, never changed or removed.
+**Source:** design page RECORDS.md.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, Literal
+
+import msgspec
+
+TRIAL_SCHEMA: Final = "fairtrial.trial/1"
+RUN_SCHEMA: Final = "fairtrial.run/1"
+RULESET: Final = "2026.11"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of every persisted record: frozen, keyword-only, unknown fields of newer writers are skipped."""
+
+
+class Blame(StrEnum):
+    """Who a failure is put on."""
+
+    INFRA = "infra"
+    MODEL = "model"
+    HARNESS = "harness"
+    OPERATOR = "operator"
+    TASK = "task"
+    FAIRTRIAL = "fairtrial"
+    NONE = "none"
+    INDETERMINATE = "indeterminate"
+
+
+class Grade(StrEnum):
+    """How well a blame is supported."""
+
+    PROVED = "proved"
+    SUSPECTED = "suspected"
+
+
+class Answer(StrEnum):
+    """An answer to one of the three questions, or to retry / grade / reward-valid."""
+
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class Trust(StrEnum):
+    """Who could have forged an observation."""
+
+    HOST = "host"
+    SAME_UID = "same_uid"
+    INSIDE = "inside"
+
+
+class Outcome(StrEnum):
+    """What was booked for the trial."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERRORED = "errored"
+    UNKNOWN = "unknown"
+
+
+class PhaseName(StrEnum):
+    """The part of a trial that an observation belongs to."""
+
+    BUILD = "build"
+    SETUP = "setup"
+    AGENT = "agent"
+    VERIFY = "verify"
+    TEARDOWN = "teardown"
+
+
+class EndedAs(StrEnum):
+    """The mechanism by which the trial came to its end."""
+
+    AGENT_FINISHED = "agent.finished"
+    AGENT_GAVE_UP = "agent.gave_up"
+    AGENT_CRASHED = "agent.crashed"
+    STEP_LIMIT = "step_limit"
+    HARNESS_TIMEOUT = "harness.timeout"
+    HARNESS_INNER_TIMEOUT = "harness.inner_timeout"
+    HARNESS_KILLED = "harness.killed"
+    HARNESS_CRASHED = "harness.crashed"
+    KILLED = "killed"
+    NEVER_RAN = "never_ran"
+    UNKNOWN = "unknown"
+
+
+Closed = Literal["normal", "recovered", "incomplete"]
+CallOutcome = Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"]
+CallRole = Literal["step", "title", "compaction", "probe", "subagent"]
+PeakKind = Literal["exact", "rose_in_step", "at_most", "sampled", "shared"]
+ContainerRole = Literal["main", "service", "verifier", "own"]
+Level = Literal["full", "partial", "none"]
+ClosedBy = Literal["client", "upstream", "fairtrial"]
+
+
+class Phase(Record, frozen=True, kw_only=True):
+    """One phase with its limits in time."""
+
+    name: PhaseName
+    started: str | None = None
+    ended: str | None = None
+    outcome: str | None = None
+    source: str | None = None
+
+
+class Environment(Record, frozen=True, kw_only=True):
+    """Where the trial ran."""
+
+    runtime: str | None = None
+    node: str | None = None
+    node_boot_id: str | None = None
+    namespace: str | None = None
+    pod: str | None = None
+    pod_uid: str | None = None
+    container_ids: list[str] = []
+    image_digest: str | None = None
+    qos_class: str | None = None
+    region: str | None = None
+    cpu_model: str | None = None
+    cores: int | None = None
+    kernel: str | None = None
+    cgroup: str | None = None
+    concurrency_at_start: int | None = None
+    hour_of_week: int | None = None
+
+
+class MemoryLimits(Record, frozen=True, kw_only=True):
+    """Bytes; floor is guaranteed, ceiling kills."""
+
+    declared: int | None = None
+    floor: int | None = None
+    ceiling: int | None = None
+    swap: int | None = None
+    oom_group: bool | None = None
+    floor_guaranteed: bool | None = None
+
+
+class CpuLimits(Record, frozen=True, kw_only=True):
+    """Cores."""
+
+    declared: float | None = None
+    floor: float | None = None
+    ceiling: float | None = None
+
+
+class TimeLimits(Record, frozen=True, kw_only=True):
+    """Seconds, as the harness declared them."""
+
+    agent: float | None = None
+    tool: float | None = None
+    verifier: float | None = None
+    setup: float | None = None
+    multiplier: float | None = None
+    source: str | None = None
+
+
+class Limits(Record, frozen=True, kw_only=True):
+    """What the trial was allowed."""
+
+    memory: MemoryLimits = MemoryLimits()
+    cpu: CpuLimits = CpuLimits()
+    pids: int | None = None
+    disk: int | None = None
+    egress_rate: float | None = None
+    time: TimeLimits = TimeLimits()
+    headroom: float | None = None
+    enforced_by: str | None = None
+
+
+class Mutation(Record, frozen=True, kw_only=True):
+    """Something that fairtrial changed in the experiment."""
+
+    what: str
+    old: str | None = None
+    new: str | None = None
+    why: str | None = None
+    side_effects: str | None = None
+
+
+class Attempt(Record, frozen=True, kw_only=True):
+    """One HTTP request of a call.  Durations in seconds from the request's first byte unless named otherwise."""
+
+    status: int | None = None
+    error_type: str | None = None
+    outcome: CallOutcome | None = None
+    started: str | None = None
+    wait_before: float | None = None
+    dns: float | None = None
+    connect: float | None = None
+    tls: float | None = None
+    ttfb: float | None = None
+    first_token: float | None = None
+    duration: float | None = None
+    retry_after: float | None = None
+    request_id: str | None = None
+    closed_by: ClosedBy | None = None
+    close_kind: str | None = None
+    via_proxy: str | None = None
+    remote: str | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    observation: str | None = None
+    """Id of the `attempt.ended` observation that this row was made from."""
+
+
+class Call(Record, frozen=True, kw_only=True):
+    """One logical model call: its attempts folded."""
+
+    id: str
+    span_id: str | None = None
+    role: CallRole = "step"
+    dialect: str | None = None
+    provider: str | None = None
+    upstream_host: str | None = None
+    model: str | None = None
+    stream: bool | None = None
+    outcome: CallOutcome | None = None
+    ttft: float | None = None
+    duration: float | None = None
+    max_gap: float | None = None
+    max_gap_with_pings: float | None = None
+    downstream_blocked: float | None = None
+    our_lag: float | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_read_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    stop_reason: str | None = None
+    fell_back: str | None = None
+    attempts: list[Attempt] = []
+
+
+class Tool(Record, frozen=True, kw_only=True):
+    """One tool call of a step."""
+
+    name: str | None = None
+    call_id: str | None = None
+    started: str | None = None
+    ended: str | None = None
+    exit_code: int | None = None
+    signal: int | None = None
+    timed_out_by: str | None = None
+    exec_id: str | None = None
+    exec_via: Literal["docker", "kubernetes", "harness", "inferred"] | None = None
+    join: str | None = None
+    dispatch_delay: float | None = None
+    bytes_out: int | None = None
+
+
+class Victim(Record, frozen=True, kw_only=True):
+    """A process that the kernel's OOM killer took."""
+
+    comm: str | None = None
+    pid: int | None = None
+    rss: int | None = None
+    role: str | None = None
+
+
+class ContainerUse(Record, frozen=True, kw_only=True):
+    """What one container (or the command's own cgroup) did during one step."""
+
+    id: str
+    name: str | None = None
+    role: ContainerRole = "main"
+    memory_peak: int | None = None
+    memory_peak_kind: PeakKind | None = None
+    memory_limit: int | None = None
+    memory_anon: int | None = None
+    memory_shmem: int | None = None
+    memory_file: int | None = None
+    swap_peak: int | None = None
+    oom_kills: int | None = None
+    oom_group_kill: int | None = None
+    oom_victims: list[Victim] = []
+    cpu_used: float | None = None
+    cpu_throttled: float | None = None
+    psi_cpu: float | None = None
+    psi_memory: float | None = None
+    psi_io: float | None = None
+    steal: float | None = None
+    pids_max_hits: int | None = None
+    disk_written: int | None = None
+    egress_bytes: int | None = None
+    ingress_bytes: int | None = None
+    egress_rate_max: float | None = None
+    tcp_retrans: int | None = None
+    tcp_attempt_fails: int | None = None
+    exit_code: int | None = None
+    ended_by: str | None = None
+
+
+class Step(Record, frozen=True, kw_only=True):
+    """One completed main-agent model call and the tool work until the next one; indexes count from 1.
+
+    A call that never completed opens the step that it would have become.
+    """
+
+    index: int
+    phase: PhaseName = PhaseName.AGENT
+    started: str | None = None
+    ended: str | None = None
+    calls: list[Call] = []
+    tools: list[Tool] = []
+    containers: list[ContainerUse] = []
+
+
+class TerminatedBy(Record, frozen=True, kw_only=True):
+    """The outside event after which no further step ended normally; holds no threshold of ours."""
+
+    cause: str
+    grade: Grade
+    step: int | None = None
+    phase: PhaseName | None = None
+
+
+class Question(Record, frozen=True, kw_only=True):
+    """One answered question with the observations it rests on."""
+
+    answer: Answer = Answer.UNKNOWN
+    by: list[str] = []
+
+
+class Questions(Record, frozen=True, kw_only=True):
+    """Did it happen; did it end or distort a step; would the outcome differ without it."""
+
+    happened: Question = Question()
+    ended_or_distorted: Question = Question()
+    outcome_differs: Question = Question()
+
+
+class Evidence(Record, frozen=True, kw_only=True):
+    """One claim and where it comes from."""
+
+    id: str
+    at: str | None = None
+    step: int | None = None
+    phase: PhaseName | None = None
+    source: str
+    trust: Trust
+    claim: str
+
+
+class Present(Record, frozen=True, kw_only=True):
+    """An outside event that happened and did not matter."""
+
+    cause: str
+    step: int | None = None
+    why: str
+
+
+class Ledger(Record, frozen=True, kw_only=True):
+    """Time taken by outside intervals against the limit that fired, seconds; the union, never the sum."""
+
+    limit: float | None = None
+    elapsed: float | None = None
+    need: float | None = None
+    infra_seconds: float | None = None
+    by_cause: dict[str, float] = {}
+
+
+class Answers(Record, frozen=True, kw_only=True):
+    """What a harness asks: retry? grade? is the reward valid?"""
+
+    retry: Answer = Answer.UNKNOWN
+    grade: Answer = Answer.UNKNOWN
+    reward_valid: Answer = Answer.UNKNOWN
+
+
+class Verdict(Record, frozen=True, kw_only=True):
+    """What the observations add up to."""
+
+    blame: Blame
+    grade: Grade | None = None
+    cause: str | None = None
+    step: int | None = None
+    phase: PhaseName | None = None
+    sentence: str
+    terminated_by: TerminatedBy | None = None
+    ended_as: EndedAs = EndedAs.UNKNOWN
+    questions: Questions = Questions()
+    evidence: list[Evidence] = []
+    against: list[Evidence] = []
+    present: list[Present] = []
+    ledger: Ledger = Ledger()
+    thresholds: dict[str, float] = {}
+    flips_if: str | None = None
+    answers: Answers = Answers()
+    revision: int = 1
+    final_after: str | None = None
+
+
+class FamilyCoverage(Record, frozen=True, kw_only=True):
+    """How well one family of causes was watched."""
+
+    level: Level = "none"
+    why: str | None = None
+
+
+class Gap(Record, frozen=True, kw_only=True):
+    """A time in which a source did not see."""
+
+    source: str
+    since: str | None = None
+    until: str | None = None
+    why: str | None = None
+
+
+FAMILIES: Final = ("model_api", "memory", "cpu", "disk", "network", "node", "verifier")
+
+
+class Coverage(Record, frozen=True, kw_only=True):
+    """What was watched.  `doors` and `collectors` map a name to on | off | lost: why."""
+
+    doors: dict[str, str] = {}
+    collectors: dict[str, str] = {}
+    families: dict[str, FamilyCoverage] = {}
+    gaps: list[Gap] = []
+    dropped: int | None = None
+
+
+class Trial(Record, frozen=True, kw_only=True):
+    """`fairtrial.trial/1`: one attempt at one task, as observed."""
+
+    schema: str = TRIAL_SCHEMA
+    trial: str
+    name: str | None = None
+    run: str | None = None
+    harness: str | None = None
+    task: str | None = None
+    try_: int | None = msgspec.field(default=None, name="try")
+    started: str | None = None
+    ended: str | None = None
+    closed: Closed = "incomplete"
+    trace_id: str | None = None
+    fairtrial_version: str | None = None
+    ruleset: str = RULESET
+    command: list[str] = []
+    exit_code: int | None = None
+    signal: int | None = None
+    outcome: Outcome = Outcome.UNKNOWN
+    outcome_source: str | None = None
+    phases: list[Phase] = []
+    environment: Environment = Environment()
+    limits: Limits = Limits()
+    mutations: list[Mutation] = []
+    verdict: Verdict | None = None
+    steps: list[Step] = []
+    side_calls: list[Call] = []
+    unassigned: dict[str, int] = {}
+    coverage: Coverage = Coverage()
+
+
+class Run(Record, frozen=True, kw_only=True):
+    """`fairtrial.run/1`: trials under one configuration."""
+
+    schema: str = RUN_SCHEMA
+    run: str | None = None
+    command: list[str] = []
+    exit_code: int | None = None
+    counts: dict[str, int] = {}
+    coverage: Coverage = Coverage()
+    trials: list[Trial] = []
+    unassigned: dict[str, int] = {}

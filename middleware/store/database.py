@@ -1,0 +1,156 @@
+"""Opening the store and the statements that read and write it.
+
+In: a path, records.  Out: rows, records.  Synchronous SQLite in WAL mode; `writer.py` runs the writes in a
+thread of its own, readers open their own connection.  Two runs share one store (busy timeout 5 s).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+
+from fairtrial.middleware.core.observations import Observation
+from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.store.schema import SCHEMA_VERSION, STATEMENTS, pack, unpack
+
+_OBSERVATION = msgspec.json.Decoder(Observation)
+_TRIAL = msgspec.json.Decoder(Trial)
+
+
+class StoreVersion(sqlite3.DatabaseError):
+    """The store was written by a newer schema version than this program knows."""
+
+
+def open_database(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Open, and unless `read_only` create, the store; its folder is made with mode 0700, the file with 0600.
+
+    Raises `OSError` or `sqlite3.Error` (also for a file that is not a database, or a newer version).
+    """
+    if read_only:
+        if not path.exists():
+            raise FileNotFoundError(f"there is no store at {path}")
+        database = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, timeout=5.0)
+    else:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            path.touch(mode=0o600)
+        database = sqlite3.connect(path, timeout=5.0)
+    try:
+        if not read_only:
+            database.execute("PRAGMA journal_mode=WAL")
+            database.execute("PRAGMA synchronous=NORMAL")
+            with database:
+                database.execute("BEGIN IMMEDIATE")
+                for statement in STATEMENTS:
+                    database.execute(statement)
+                database.execute("INSERT OR IGNORE INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+        row = database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+        if row is None or int(row[0]) > SCHEMA_VERSION:
+            raise StoreVersion(f"store version {row[0] if row else '?'} is newer than {SCHEMA_VERSION}")
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _quoted(path: Path) -> str:
+    return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def insert_observation(database: sqlite3.Connection, observation: Observation) -> None:
+    """Append one; a second delivery of the same (source_id, seq) changes nothing."""
+    body = pack(msgspec.json.encode(observation))
+    database.execute("INSERT OR IGNORE INTO sources (source_id) VALUES (?)", (observation.source_id,))
+    database.execute(
+        """INSERT OR IGNORE INTO observations (trial, wall_ns, source, seq, body)
+           VALUES (?, ?, (SELECT id FROM sources WHERE source_id = ?), ?, ?)""",
+        (observation.subject.trial or "", observation.wall_ns, observation.source_id, observation.seq, body),
+    )
+
+
+def open_trial_row(
+    database: sqlite3.Connection, trial: Trial, pid: int, boot_id: str | None, start_ticks: int | None
+) -> None:
+    """The row of a trial that just began; `closed` stays NULL until it ends."""
+    database.execute(
+        """INSERT OR IGNORE INTO trials
+           (trial, run, name, task, started_ns, trace_id, owner_pid, owner_boot, owner_start)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+        (*_beginning(trial), pid, boot_id, start_ticks),
+    )
+
+
+def insert_trial(database: sqlite3.Connection, trial: Trial) -> None:
+    """The summary of a trial that ended, and its verdict as a revision of its own (never overwritten)."""
+    verdict = trial.verdict
+    database.execute(
+        """INSERT INTO trials (trial, run, name, task, started_ns, trace_id) VALUES (?, ?, ?, ?, ?, ?)
+           ON CONFLICT (trial) DO NOTHING""",
+        _beginning(trial),
+    )
+    database.execute(
+        """UPDATE trials SET run = ?, name = ?, task = ?, ended_ns = ?, closed = ?, outcome = ?, exit_code = ?,
+           signal = ?, steps = ?, trace_id = ? WHERE trial = ?""",
+        (
+            trial.run,
+            trial.name,
+            trial.task,
+            wall_ns_of(trial.ended),
+            trial.closed,
+            trial.outcome,
+            trial.exit_code,
+            trial.signal,
+            len(trial.steps),
+            trial.trace_id,
+            trial.trial,
+        ),
+    )
+    if verdict is None:
+        return
+    terminated_by = verdict.terminated_by.cause if verdict.terminated_by else None
+    database.execute(
+        "UPDATE trials SET blame = ?, grade = ?, cause = ?, terminated_by = ?, step = ?, sentence = ? WHERE trial = ?",
+        (verdict.blame, verdict.grade, verdict.cause, terminated_by, verdict.step, verdict.sentence, trial.trial),
+    )
+    database.execute(
+        "INSERT OR IGNORE INTO verdicts (trial, revision, ruleset, made_ns, body) VALUES (?, ?, ?, ?, ?)",
+        (trial.trial, verdict.revision, trial.ruleset, time.time_ns(), pack(msgspec.json.encode(trial))),
+    )
+
+
+def _beginning(trial: Trial) -> tuple[object, ...]:
+    started_ns = wall_ns_of(trial.started) or time.time_ns()
+    return trial.trial, trial.run, trial.name, trial.task, started_ns, trial.trace_id
+
+
+def observations_of(database: sqlite3.Connection, trial: str) -> Iterator[Observation]:
+    """All observations of one trial in order of wall time; a damaged row is skipped."""
+    rows = database.execute("SELECT body FROM observations WHERE trial = ? ORDER BY wall_ns, rowid", (trial,))
+    for (body,) in rows:
+        try:
+            yield _OBSERVATION.decode(unpack(body))
+        except (zlib.error, msgspec.DecodeError, msgspec.ValidationError):
+            continue
+
+
+def latest_record(database: sqlite3.Connection, trial: str) -> Trial | None:
+    """The trial with its newest verdict as it was computed, or None while it is open."""
+    row = database.execute(
+        "SELECT body FROM verdicts WHERE trial = ? ORDER BY revision DESC LIMIT 1", (trial,)
+    ).fetchone()
+    return None if row is None else _TRIAL.decode(unpack(row[0]))
+
+
+def wall_ns_of(text: str | None) -> int | None:
+    """RFC 3339 to ns since the epoch."""
+    if text is None:
+        return None
+    moment = datetime.fromisoformat(text)
+    whole = moment.astimezone(UTC)
+    return int(whole.timestamp()) * 1_000_000_000 + whole.microsecond * 1000

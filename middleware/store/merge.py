@@ -1,0 +1,88 @@
+"""Bringing rows back: spill files, and other stores, into this store.
+
+In: a JSON-lines spill file or another store's database.  Out: counts.  Idempotent: a row that is there already
+(same source and sequence number) changes nothing.  A damaged line is counted, not fatal.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from fairtrial.middleware.core.observations import Observation
+from fairtrial.middleware.core.records import Record, Trial
+from fairtrial.middleware.store.database import insert_observation, insert_trial, open_database, open_trial_row
+from fairtrial.middleware.store.schema import unpack
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What a merge found and added."""
+
+    read: int
+    added: int
+    damaged: int
+    trials: int
+
+
+class _SpilledTrial(Record, frozen=True, kw_only=True):
+    trial_record: Trial
+
+
+def merge_file(database: sqlite3.Connection, source: Path) -> Merged:
+    """Merge a spill file or a store, told apart by its first bytes.  Raises `OSError`, `sqlite3.Error`."""
+    with source.open("rb") as file:
+        magic = file.read(16)
+    return _merge_store(database, source) if magic.startswith(b"SQLite format 3") else _merge_spill(database, source)
+
+
+def _merge_spill(database: sqlite3.Connection, source: Path) -> Merged:
+    read = damaged = trials = 0
+    before = database.total_changes
+    with source.open("rb") as file, database:
+        for line in file:
+            try:
+                if line.startswith(b'{"trial_record"'):
+                    insert_trial_whole(database, msgspec.json.decode(line, type=_SpilledTrial).trial_record)
+                    trials += 1
+                else:
+                    insert_observation(database, msgspec.json.decode(line, type=Observation))
+                    read += 1
+            except (msgspec.DecodeError, msgspec.ValidationError):
+                damaged += 1
+    return Merged(read, database.total_changes - before, damaged, trials)
+
+
+def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
+    read = damaged = trials = 0
+    before = database.total_changes
+    other = open_database(source, read_only=True)
+    try:
+        with database:
+            for (body,) in other.execute("SELECT body FROM observations ORDER BY rowid"):
+                try:
+                    insert_observation(database, msgspec.json.decode(unpack(body), type=Observation))
+                    read += 1
+                except (zlib.error, msgspec.DecodeError, msgspec.ValidationError):
+                    damaged += 1
+            for (body,) in other.execute("SELECT body FROM verdicts ORDER BY trial, revision"):
+                try:
+                    insert_trial_whole(database, msgspec.json.decode(unpack(body), type=Trial))
+                    trials += 1
+                except (zlib.error, msgspec.DecodeError, msgspec.ValidationError):
+                    damaged += 1
+    finally:
+        other.close()
+    return Merged(read, database.total_changes - before, damaged, trials)
+
+
+def insert_trial_whole(database: sqlite3.Connection, trial: Trial) -> None:
+    """A trial record from elsewhere: its row, and its end where it has one."""
+    if trial.verdict is None and trial.ended is None:
+        open_trial_row(database, trial, 0, None, None)
+    else:
+        insert_trial(database, trial)

@@ -1,0 +1,215 @@
+"""The store's writer: takes observations and records without ever blocking, writes them in one thread.
+
+In: `put`, `put_trial` from the observer's loop.  Out: rows in SQLite, committed at least every 0.2 s, so a
+kill -9 loses nothing older than half a second.  When the database cannot be opened or written (not writable,
+full, damaged, locked) the rows go to a *spill file* of JSON lines in the first folder that takes them, and
+`fairtrial import store FILE` brings them back; only when no folder takes them are they kept in memory alone, counted.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import sqlite3
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairtrial.middleware.core.observations import Observation
+from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.core.selfevents import Journal, StoreFailed
+from fairtrial.middleware.store.database import insert_observation, insert_trial, open_database, open_trial_row
+
+COMMIT_EVERY_S: Final = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The process that an open trial belongs to; a dead owner's trial may be closed by anyone."""
+
+    pid: int
+    boot_id: str | None
+    start_ticks: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    trial: Trial
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class _Close:
+    trial: Trial
+
+
+@dataclass(frozen=True, slots=True)
+class _Barrier:
+    reached: threading.Event
+
+
+_Item = Observation | _Open | _Close | _Barrier | None
+
+
+def spill_folders(store: Path) -> list[Path]:
+    """Where rows go when the store does not take them, in order of preference."""
+    return [store.parent, Path(tempfile.gettempdir()) / f"fairtrial-spill-{os.getuid()}"]
+
+
+class StoreWriter:
+    """One thread, one queue; `failed` says in a sentence what went wrong, or is None."""
+
+    def __init__(self, path: Path, journal: Journal, *, on_failure: Callable[[str], None] | None = None) -> None:
+        self.path = path
+        self.failed: str | None = None
+        self.spill: Path | None = None
+        self.kept_in_memory = 0
+        self._journal = journal
+        self._on_failure = on_failure
+        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._spill_file: int | None = None
+        self._database: sqlite3.Connection | None = None
+        self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def put(self, observation: Observation) -> None:
+        """Append one observation; returns at once."""
+        self._queue.put(observation)
+
+    def open_trial(self, trial: Trial, owner: Owner) -> None:
+        """Write the row of a trial that begins."""
+        self._queue.put(_Open(trial, owner))
+
+    def close_trial(self, trial: Trial) -> None:
+        """Write the summary row and the verdict's revision of a trial that ended."""
+        self._queue.put(_Close(trial))
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything put before is committed or spilled; False when that took longer."""
+        barrier = _Barrier(threading.Event())
+        self._queue.put(barrier)
+        return barrier.reached.wait(timeout_s)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Write what is queued and end the thread."""
+        self._queue.put(None)
+        self._thread.join(timeout_s)
+
+    # --- the thread ---------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            self._database = open_database(self.path)
+        except (OSError, sqlite3.Error) as error:
+            self._fail("open", error)
+        waiting: list[Observation | _Open | _Close] = []
+        barriers: list[_Barrier] = []
+        deadline: float | None = None
+        while True:
+            try:
+                timeout = None if deadline is None else max(0.0, deadline - time.monotonic())
+                item = self._queue.get(timeout=timeout)
+            except queue.Empty:
+                item = _Barrier(threading.Event())
+            if isinstance(item, _Barrier):
+                barriers.append(item)
+            elif item is not None:
+                waiting.append(item)
+                deadline = deadline if deadline is not None else time.monotonic() + COMMIT_EVERY_S
+            if item is None or barriers or len(waiting) >= 512:
+                self._write(waiting)
+                waiting.clear()
+                deadline = None
+                for barrier in barriers:
+                    barrier.reached.set()
+                barriers.clear()
+            if item is None:
+                break
+        if self._database is not None:
+            self._database.close()
+        if self._spill_file is not None:
+            os.close(self._spill_file)
+
+    def _write(self, rows: list[Observation | _Open | _Close]) -> None:
+        if not rows:
+            return
+        if self._database is not None:
+            try:
+                with self._database:
+                    for row in rows:
+                        _insert(self._database, row)
+                return
+            except sqlite3.Error as error:
+                self._fail("write", error)
+        self._spill_rows(rows)
+
+    def _fail(self, label: str, error: Exception) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            try:
+                database.close()
+            except sqlite3.Error as again:
+                self._journal.note(StoreFailed(label="close", detail=str(again)))
+        self.failed = explain(self.path, error)
+        self._journal.note(StoreFailed(label=label, detail=str(error)))
+        if self._on_failure is not None:
+            self._on_failure(self.failed)
+
+    def _spill_rows(self, rows: list[Observation | _Open | _Close]) -> None:
+        lines = [
+            msgspec.json.encode(row if isinstance(row, Observation) else {"trial_record": row.trial}) for row in rows
+        ]
+        text = b"".join(line + b"\n" for line in lines)
+        if self._spill_file is None:
+            self._open_spill()
+        try:
+            if self._spill_file is None:
+                raise OSError("no folder takes a spill file")
+            written = os.write(self._spill_file, text)
+            if written != len(text):
+                raise OSError(f"{written} of {len(text)} bytes written")
+        except OSError as error:
+            self.kept_in_memory += len(rows)
+            self._journal.note(StoreFailed(label="spill", detail=str(error)))
+
+    def _open_spill(self) -> None:
+        for folder in spill_folders(self.path):
+            target = folder / f"spill-{os.getpid()}-{time.time_ns()}.jsonl"
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._spill_file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                self._journal.note(StoreFailed(label="spill_open", detail=str(error)))
+                continue
+            self.spill = target
+            return
+
+
+def _insert(database: sqlite3.Connection, row: Observation | _Open | _Close) -> None:
+    if isinstance(row, Observation):
+        insert_observation(database, row)
+    elif isinstance(row, _Open):
+        owner = row.owner
+        open_trial_row(database, row.trial, owner.pid, owner.boot_id, owner.start_ticks)
+    else:
+        insert_trial(database, row.trial)
+
+
+def explain(path: Path, error: Exception) -> str:
+    """What is wrong with the store, in one sentence with a remedy."""
+    text = str(error)
+    if "readonly" in text or isinstance(error, PermissionError) or "unable to open" in text:
+        remedy = "name another one with --store PATH or $FAIRTRIAL_STORE"
+    elif "malformed" in text or "not a database" in text or "version" in text:
+        remedy = f"move it away (mv {path} {path}.damaged) and the next run starts a new one"
+    elif "full" in text or "No space" in text:
+        remedy = "free some space, or name another disk with --store PATH"
+    else:
+        remedy = "see the spill file, or name another store with --store PATH"
+    return f"the store {path} does not take rows ({text}); {remedy}"
