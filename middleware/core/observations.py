@@ -204,6 +204,10 @@ class RequestFacts(Record, frozen=True, kw_only=True):
     session_kind: str | None = None
     session: str | None = None
     """Session id as the client sent it, hashed."""
+    agent: str | None = None
+    """Agent id within the session as the client sent it, hashed; clients that run subagents send one."""
+    call_key: str | None = None
+    """A key that the client repeats on each attempt of one call (Inspect's x-irid), hashed."""
     retry_count: int | None = None
     user_agent: str | None = None
     traceparent: str | None = None
