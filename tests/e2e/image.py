@@ -2,7 +2,8 @@
 
 In: an image name from `IMAGES`, a folder for cached tars, the address of an engine. Out: the image in that engine.
 `ft-busybox` (about 2 MB) holds one static busybox; `ft-python` (about 80 MB) holds this Python, bash, coreutils and the
-libraries that `ldd` names: enough for mini-swe-agent and for tool scripts. Not a Debian: no apt, no packages, no CA store.
+libraries that `ldd` names: enough for mini-swe-agent and for tool scripts. Not a Debian: no apt, no packages, no CA
+store.
 
 Also a command: `python tests/e2e/image.py unix:///path/docker.sock ft-busybox ft-python`.
 """
@@ -26,18 +27,30 @@ RECIPE = "4"  # part of each cached tar's name: raise it when what an image hold
 
 DEFAULT_LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64")
 
-PROGRAMS = tuple(
-    "bash env basename cat chmod chown comm cp cut date dd df diff dirname du echo expr false find fold free grep egrep gzip gunzip "
-    "head hostname id kill ln ls mkdir mkfifo mktemp mv nice nl nohup nproc od paste pgrep pkill printenv printf ps pwd readlink "
-    "realpath rm rmdir sed seq setsid sha256sum sleep sort split stat stty sync tail tar tee test timeout top touch tr true truncate tty "
-    "uname uniq uptime wc which whoami xargs yes mawk prlimit".split()
-)
+PROGRAMS = """
+bash env basename cat chmod chown comm cp cut date dd df diff dirname du echo expr false find fold free grep
+egrep gzip gunzip head hostname id kill ln ls mkdir mkfifo mktemp mv nice nl nohup nproc od paste pgrep pkill
+printenv printf ps pwd readlink realpath rm rmdir sed seq setsid sha256sum sleep sort split stat stty sync
+tail tar tee test timeout top touch tr true truncate tty uname uniq uptime wc which whoami xargs yes mawk
+prlimit
+""".split()  # noqa: SIM905  eighty quoted words on eighty lines read worse
 
 # Programs that harnesses bring with them (the native Claude Code binary) link only these.
 COMMON_LIBRARIES = ("libstdc++.so.6", "libgcc_s.so.1", "libpthread.so.0", "libdl.so.2", "librt.so.1", "libutil.so.1")
 
 # Parts of the standard library that no tool script in a test needs; together about half of its size.
-UNNEEDED_STDLIB = {"test", "tests", "idlelib", "idle_test", "tkinter", "turtledemo", "lib2to3", "ensurepip", "site-packages", "dist-packages"}
+UNNEEDED_STDLIB = {
+    "test",
+    "tests",
+    "idlelib",
+    "idle_test",
+    "tkinter",
+    "turtledemo",
+    "lib2to3",
+    "ensurepip",
+    "site-packages",
+    "dist-packages",
+}
 
 
 class ImageUnavailable(Exception):
@@ -88,7 +101,20 @@ class RootTree:
 
     def skeleton(self) -> None:
         """Folders and account files that every container expects."""
-        for folder in ("dev", "etc", "proc", "root", "run", "sys", "usr", "usr/bin", "usr/lib", "usr/lib64", "var", "work"):
+        for folder in (
+            "dev",
+            "etc",
+            "proc",
+            "root",
+            "run",
+            "sys",
+            "usr",
+            "usr/bin",
+            "usr/lib",
+            "usr/lib64",
+            "var",
+            "work",
+        ):
             self.folder(folder)
         self.folder("tmp", 0o1777)
         self.folder("var/tmp", 0o1777)
@@ -131,7 +157,9 @@ def _add_libraries(tree: RootTree, libraries: Iterable[str]) -> None:
         folder, name = os.path.split(place)
         multiarch = re.fullmatch(r"/usr/lib/[^/]+-linux-gnu\w*", folder)
         if folder not in DEFAULT_LIBRARY_FOLDERS and not multiarch:
-            tree.link(f"usr/lib/{name}", place)  # the loader has no cache file in there: only its default folders are searched
+            tree.link(
+                f"usr/lib/{name}", place
+            )  # the loader has no cache file in there: only its default folders are searched
 
 
 def _stdlib_files(stdlib: str) -> Iterator[str]:
@@ -239,13 +267,18 @@ def ensure_image(name: str, docker_host: str, cache: Path) -> str:
     base = [docker, "--host", docker_host]
     key = hashlib.sha256(f"{RECIPE} {sys.version} {sys.base_prefix}".encode()).hexdigest()[:12]
     label = f"fairtrial.recipe={key}"
-    listed = subprocess.run([*base, "images", "-q", "--filter", f"label={label}", name], capture_output=True, text=True, check=False)
+    listed = subprocess.run(
+        [*base, "images", "-q", "--filter", f"label={label}", name], capture_output=True, text=True, check=False
+    )
     if listed.returncode == 0 and listed.stdout.strip():
         return name
     changes = [f"LABEL {label}", f'CMD ["{IMAGES[name][1]}"]', "WORKDIR /work", "ENV PATH=/usr/local/bin:/usr/bin:/bin"]
     options = [part for change in changes for part in ("--change", change)]
     imported = subprocess.run(
-        [*base, "import", *options, str(image_tar(name, cache)), f"{name}:latest"], capture_output=True, text=True, check=False
+        [*base, "import", *options, str(image_tar(name, cache)), f"{name}:latest"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if imported.returncode != 0:
         raise ImageUnavailable(f"the engine did not take {name}: {imported.stderr.strip()}")

@@ -1,0 +1,12 @@
+"""The demo's room: a stand-in for a model API, scripted and offline, that answers real clients and fails on demand.
+
+| module | what it holds |
+|---|---|
+| `faults` | what can go wrong with an answer, as records; the catalogue of named faults |
+| `script` | what the scripted model says, turn by turn; a whole scenario as JSON |
+| `asked` | reads a model request: API, step, tools |
+| `answers` | a step as JSON body or SSE frames of Messages, Chat Completions or Responses |
+| `calls` | what was seen of each request, secrets masked |
+| `serving` | one connection: HTTP/1.1, pacing, faults |
+| `standin` | the server, its command line, and how to run it in a process of its own |
+"""

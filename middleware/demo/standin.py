@@ -1,0 +1,276 @@
+"""The stand-in model server: answers real clients by script, offline, and fails where it is told to.
+
+In: a `Scenario` (steps and faults). Out: a server on a loopback port, and a `Call` for each request that it saw.
+Three ways to run it: `StandIn` inside a loop, `running_standin` in a process of its own (as tests and the demo do), and
+`python -m fairtrial.middleware.demo.standin --script FILE`. The step is counted from each request's history, so retries
+get the same answer; only spent faults are remembered, per path prefix. It opens no connection and writes no file but
+its log.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import select
+import signal
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from fairtrial.middleware.demo.calls import Call, from_log_line, to_log_line
+from fairtrial.middleware.demo.faults import Fault
+from fairtrial.middleware.demo.script import Scenario, Step, dump_scenario, load_scenario
+from fairtrial.middleware.demo.serving import HEAD_LIMIT_BYTES, Connection
+
+
+class StandIn:
+    """A scripted model server inside the running event loop."""
+
+    def __init__(
+        self,
+        script: Sequence[Step] | Scenario,
+        faults: Sequence[Fault] = (),
+        tls: ssl.SSLContext | None = None,
+        *,
+        log: BinaryIO | None = None,
+    ) -> None:
+        """`script` is the steps, or a whole scenario (then `faults` must be empty).
+
+        `log` gets a line per ended call.
+        """
+        if isinstance(script, Scenario):
+            if faults:
+                raise ValueError("a scenario brings its own faults")
+            self.scenario = script
+        else:
+            self.scenario = Scenario(steps=script, faults=faults)
+        self.seed = os.urandom(8).hex()
+        self.calls: list[Call] = []
+        """Every request so far, in the order of their heads; the last ones may still be running."""
+        self._tls = tls
+        self._log = log
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._accepted = 0
+        self._attempts: Counter[tuple[str, int | None]] = Counter()
+        self._used: Counter[tuple[str, int]] = Counter()
+        self.port = 0
+        self.url = ""
+
+    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+        """Listen; `url` (no /v1 at its end) and `port` are set afterwards. Raises OSError when the port is taken."""
+        self._server = await asyncio.start_server(
+            self._accept, host, port, limit=HEAD_LIMIT_BYTES, ssl=self._tls, backlog=512
+        )
+        self.port = self._server.sockets[0].getsockname()[1]
+        shown = f"[{host}]" if ":" in host else host
+        self.url = f"http{'s' if self._tls else ''}://{shown}:{self.port}"
+
+    async def stop(self) -> None:
+        """Stop listening, end every connection, and wait for their ends."""
+        if self._server is None:
+            return
+        self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections)
+        await self._server.wait_closed()
+        self._server = None
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        self._accepted += 1
+        try:
+            await Connection(self, self._accepted, reader, writer).serve()
+        except asyncio.CancelledError:
+            writer.transport.abort()  # only stop() cancels: the task ends here, nothing is above it
+        finally:
+            self._connections.discard(task)
+
+    # ---- the connections' Host ----
+
+    def begin(self, call: Call) -> None:
+        """Number the call and keep it."""
+        call.index = len(self.calls)
+        self.calls.append(call)
+
+    def attempt(self, call: Call) -> int:
+        """Count this call at its step, side calls apart."""
+        key = (call.prefix, None if call.side else call.step)
+        self._attempts[key] += 1
+        return self._attempts[key]
+
+    def take_fault(self, call: Call) -> Fault | None:
+        """The first fault of the scenario that fits the call and is not spent for its prefix; counts its use."""
+        for number, fault in enumerate(self.scenario.faults):
+            fits = fault.step in (None, call.step) and (fault.side_calls or not call.side)
+            fits = fits and (call.stream or not fault.stream_only)
+            used = self._used[call.prefix, number]
+            if fits and (fault.attempts is None or used < fault.attempts):
+                self._used[call.prefix, number] += 1
+                return fault
+        return None
+
+    def finish(self, call: Call) -> None:
+        """Write the call to the log."""
+        if self._log is not None:
+            self._log.write(to_log_line(call))
+            self._log.flush()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningStandIn:
+    """A stand-in in another process."""
+
+    url: str
+    port: int
+    pid: int
+    log: Path
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls that have ended so far, in the order of their heads. Open ones are not among them."""
+        lines = self.log.read_bytes().splitlines(keepends=True)
+        return sorted((from_log_line(line) for line in lines if line.endswith(b"\n")), key=lambda call: call.index)
+
+    @property
+    def model_calls(self) -> list[Call]:
+        """The ended calls that asked a model, side calls included."""
+        return [call for call in self.calls if call.is_model_call]
+
+    def wait_for_calls(self, count: int, timeout_s: float = 5.0) -> list[Call]:
+        """Poll until so many calls have ended. Raises TimeoutError."""
+        deadline = time.monotonic() + timeout_s
+        while len(calls := self.calls) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(calls)} calls ended at the stand-in within {timeout_s} s, wanted {count}")
+            time.sleep(0.01)
+        return calls
+
+
+@contextlib.contextmanager
+def running_standin(
+    script: Sequence[Step] | Scenario,
+    faults: Sequence[Fault] = (),
+    *,
+    tls: tuple[Path, Path] | None = None,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    command_prefix: Sequence[str] = (),
+    ready_timeout_s: float = 20.0,
+) -> Iterator[RunningStandIn]:
+    """Run a stand-in in a process of its own; yields its address and its calls, stops it at the end.
+
+    `tls` is (certificate chain, key) in PEM files. `command_prefix` goes before the command line, such as an
+    `nsenter` into another network namespace. Raises RuntimeError, with what the process said, when it does not start.
+    """
+    scenario = script if isinstance(script, Scenario) else Scenario(steps=script, faults=faults)
+    with tempfile.TemporaryDirectory(prefix="ft-standin-") as folder, contextlib.ExitStack() as stack:
+        place = Path(folder)
+        (place / "scenario.json").write_bytes(dump_scenario(scenario))
+        log = place / "calls.jsonl"
+        log.touch()
+        ready_read, ready_write = os.pipe()
+        stack.callback(os.close, ready_read)
+        command = [*command_prefix, sys.executable, "-m", "fairtrial.middleware.demo.standin"]
+        command += ["--script", str(place / "scenario.json"), "--host", host, "--port", str(port)]
+        command += ["--ready-fd", str(ready_write), "--log", str(log)]
+        if tls is not None:
+            command += ["--tls-cert", str(tls[0]), "--tls-key", str(tls[1])]
+        errors = stack.enter_context((place / "stderr").open("w+b"))
+        root = Path(__file__).resolve().parents[2]  # the checkout; harmless where the package is installed
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=(ready_write,),
+            env=dict(os.environ)
+            | {"PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))},
+        )
+        os.close(ready_write)
+        stack.callback(_end_process, child)
+        said = _read_ready(ready_read, ready_timeout_s)
+        if said is None:
+            errors.seek(0)
+            raise RuntimeError(f"the stand-in did not start: {errors.read().decode(errors='replace').strip()[-2000:]}")
+        yield RunningStandIn(url=said["url"], port=int(said["port"]), pid=child.pid, log=log)
+
+
+def _read_ready(descriptor: int, timeout_s: float) -> dict[str, str] | None:
+    """The line that the process writes when it listens; None at its end or after the timeout."""
+    deadline = time.monotonic() + timeout_s
+    line = b""
+    while not line.endswith(b"\n"):
+        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        got = os.read(descriptor, 4096) if readable else b""
+        if not got:
+            return None
+        line += got
+    ready: dict[str, str] = json.loads(line)
+    return ready
+
+
+def _end_process(child: subprocess.Popen[bytes]) -> None:
+    child.terminate()
+    try:
+        child.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
+
+
+async def _serve_until_signal(options: argparse.Namespace) -> None:
+    tls = None
+    if options.tls_cert is not None:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(options.tls_cert, options.tls_key)
+        tls.set_alpn_protocols(["http/1.1"])
+    over = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, over.set)
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(options.log.open("ab")) if options.log is not None else None
+        server = StandIn(load_scenario(options.script.read_bytes()), tls=tls, log=log)
+        await server.start(options.host, options.port)
+        ready = json.dumps({"url": server.url, "port": server.port}) + "\n"
+        if options.ready_fd is None:
+            sys.stdout.write(ready)
+            sys.stdout.flush()
+        else:
+            os.write(options.ready_fd, ready.encode())
+            os.close(options.ready_fd)
+        await over.wait()
+        await server.stop()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Serve a scenario file until SIGTERM or SIGINT. The ready line is JSON with `url` and `port`."""
+    parser = argparse.ArgumentParser(
+        prog="standin", description="A scripted model server: Messages, Chat Completions, Responses."
+    )
+    parser.add_argument("--script", type=Path, required=True, help="scenario file (JSON): steps, faults")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=0, help="0: any free port")
+    parser.add_argument("--ready-fd", type=int, help="descriptor for the ready line; default standard output")
+    parser.add_argument("--log", type=Path, help="file that gets one JSON line per ended call, bodies included")
+    parser.add_argument("--tls-cert", type=Path, help="certificate chain (PEM): serve https")
+    parser.add_argument("--tls-key", type=Path, help="its key (PEM)")
+    asyncio.run(_serve_until_signal(parser.parse_args(argv)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
