@@ -32,6 +32,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 setup: $(STAMP)
+	@:
 
 # The stamp holds the checksum of what was installed: touching a file installs nothing, changing it does.
 $(STAMP): pyproject.toml $(LOCK) Makefile

@@ -1,0 +1,99 @@
+"""The tree keeps its promises: tests mirror the rooms, modules say what they are, the name plate holds links only."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOMS = ("middleware", "collectors", "exporters")
+
+# Sources without a test file of their own name, each with the reason. Keep it short.
+UNTWINNED: dict[str, str] = {
+    "middleware/core/semconv.py": "names only; tests/test_names.py is its test",
+}
+
+# What may lie in a room beside Python modules.
+DATA_SUFFIXES = {".sql", ".j2", ".html", ".css", ".json", ".toml", ".md"}
+
+
+def modules(root: Path) -> list[Path]:
+    """Every Python file of the rooms, relative to the repository."""
+    return sorted(path.relative_to(root) for room in ROOMS for path in (root / room).rglob("*.py"))
+
+
+def has_code(path: Path) -> bool:
+    """True if a module defines something: a signpost of docstring, imports and a table has no test of its own."""
+    return any(
+        isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for node in ast.walk(ast.parse(path.read_text()))
+    )
+
+
+def twins(root: Path, source: Path) -> list[Path]:
+    """Test files of a source: `test_<name>.py`, or `test_<name>_<aspect>.py` when one file is not enough."""
+    folder = root / "tests" / source.parent
+    stem = (source.parent.name if source.stem == "__init__" else source.stem).lstrip("_")
+    return sorted({*folder.glob(f"test_{stem}.py"), *folder.glob(f"test_{stem}_*.py")})
+
+
+def test_every_module_of_a_room_has_a_test_file_in_the_same_place(repo_root: Path) -> None:
+    missing = [
+        str(source)
+        for source in modules(repo_root)
+        if has_code(repo_root / source) and not twins(repo_root, source) and str(source) not in UNTWINNED
+    ]
+    assert missing == [], "write tests/<same path>/test_<name>.py"
+
+
+def test_every_test_file_of_a_room_has_a_source_in_the_same_place(repo_root: Path) -> None:
+    known = {twin for source in modules(repo_root) for twin in twins(repo_root, source)}
+    orphans = [
+        str(path.relative_to(repo_root))
+        for room in ROOMS
+        for path in sorted((repo_root / "tests" / room).rglob("test_*.py"))
+        if path not in known
+    ]
+    assert orphans == [], "name a test file after the module that it tests"
+
+
+def test_the_list_of_sources_without_a_test_names_only_files_that_exist(repo_root: Path) -> None:
+    assert [name for name in UNTWINNED if not (repo_root / name).exists()] == []
+
+
+def test_every_module_says_what_it_is(repo_root: Path) -> None:
+    sources = [*modules(repo_root), Path("fairtrial/__init__.py"), Path("fairtrial/__main__.py")]
+    sources += [path.relative_to(repo_root) for path in (repo_root / "tests").rglob("*.py")]
+    silent = [
+        str(source)
+        for source in sources
+        if source.name != "__init__.py" or source.parts[0] != "tests"
+        if not (ast.get_docstring(ast.parse((repo_root / source).read_text())) or "").strip()
+    ]
+    assert silent == [], "open with a docstring: what comes in, what goes out, what it does not do"
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_name_plate_links_to_the_room(repo_root: Path, room: str) -> None:
+    link = repo_root / "fairtrial" / room
+    assert link.is_symlink()
+    assert link.readlink() == Path("..") / room
+
+
+def test_the_name_plate_holds_no_code_of_its_own(repo_root: Path) -> None:
+    names = {path.name for path in (repo_root / "fairtrial").iterdir()} - {"__pycache__"}
+    assert names == {"__init__.py", "__main__.py", "py.typed", *ROOMS}
+
+
+def test_rooms_hold_modules_and_known_kinds_of_data_only(repo_root: Path) -> None:
+    strangers = [
+        str(path.relative_to(repo_root))
+        for room in ROOMS
+        for path in sorted((repo_root / room).rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix not in {".py", *DATA_SUFFIXES}
+    ]
+    assert strangers == []
+
+
+def test_every_folder_with_modules_is_a_package(repo_root: Path) -> None:
+    folders = {source.parent for source in modules(repo_root)}
+    assert [str(folder) for folder in sorted(folders) if not (repo_root / folder / "__init__.py").exists()] == []
