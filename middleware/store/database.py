@@ -10,11 +10,11 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
+from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.observations import Observation
 from fairtrial.middleware.core.records import Trial
 from fairtrial.middleware.store.schema import SCHEMA_VERSION, STATEMENTS, pack, unpack
@@ -145,12 +145,3 @@ def latest_record(database: sqlite3.Connection, trial: str) -> Trial | None:
         "SELECT body FROM verdicts WHERE trial = ? ORDER BY revision DESC LIMIT 1", (trial,)
     ).fetchone()
     return None if row is None else _TRIAL.decode(unpack(row[0]))
-
-
-def wall_ns_of(text: str | None) -> int | None:
-    """RFC 3339 to ns since the epoch."""
-    if text is None:
-        return None
-    moment = datetime.fromisoformat(text)
-    whole = moment.astimezone(UTC)
-    return int(whole.timestamp()) * 1_000_000_000 + whole.microsecond * 1000
