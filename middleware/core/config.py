@@ -1,0 +1,374 @@
+"""The settings: one tree of frozen dataclasses, and a pure loader.
+
+In: a TOML table, environment variables, and overrides from the command line, in rising order of power.  Out: a
+`Config`.  `load` reads no file and no environment of its own; `read` is the thin part that does.  An unknown key
+or a value of the wrong kind is a `ConfigError` that names the nearest valid key.
+
+Where a setting may be written::
+
+    [end]                              in $FAIRTRIAL_CONFIG, else $XDG_CONFIG_HOME/fairtrial/config.toml
+    verdict_wait_s = 0.5
+    FAIRTRIAL_END__VERDICT_WAIT_S=0.5  in the environment: section and key joined by two underscores
+
+`FAIRTRIAL_STORE` and `FAIRTRIAL_RUNTIME_DIR` are short for `store.path` and `relay.runtime_dir`.  Every leaf has a
+default, its unit in its name, and a sentence (`describe`).  Standard library only: the relay process loads this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+from collections.abc import Iterator, Mapping
+from typing import Final, get_type_hints
+
+from fairtrial.middleware.core.errors import ConfigError
+from fairtrial.middleware.core.masking import MASK, mask_value
+
+ENV_PREFIX: Final = "FAIRTRIAL_"
+_SHORT: Final = {"FAIRTRIAL_STORE": "store.path", "FAIRTRIAL_RUNTIME_DIR": "relay.runtime_dir"}
+
+Leaf = str | int | float | bool | dict[str, str] | None
+Tree = Mapping[str, object]
+
+
+def _doc(text: str, *, secret: bool = False) -> dict[str, object]:
+    return {"doc": text, "secret": secret}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Where observations and verdicts are kept."""
+
+    path: str | None = dataclasses.field(
+        default=None, metadata=_doc("The SQLite file; unset: $XDG_STATE_HOME/fairtrial/store.db.")
+    )
+    keep_days: int = dataclasses.field(default=90, metadata=_doc("`prune` removes trials older than this many days."))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RelayConfig:
+    """The process that the agent's traffic goes through."""
+
+    runtime_dir: str | None = dataclasses.field(
+        default=None,
+        metadata=_doc(
+            "Folder for sockets and the list of doors; unset: $XDG_RUNTIME_DIR/fairtrial, else /tmp/fairtrial-UID."
+        ),
+    )
+    feed_limit_bytes: int = dataclasses.field(
+        default=32 << 20, metadata=_doc("Copies waiting for the observer; what does not fit is dropped and counted.")
+    )
+    close_grace_s: float = dataclasses.field(
+        default=0.02, metadata=_doc("How long open connections may end by themselves once the command is gone.")
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EndConfig:
+    """How long the end of a run waits for its verdict."""
+
+    verdict_wait_s: float = dataclasses.field(default=0.15, metadata=_doc("When no container was watched."))
+    verdict_wait_containers_s: float = dataclasses.field(default=1.3, metadata=_doc("When a container was watched."))
+    verdict_wait_start_s: float = dataclasses.field(
+        default=2.0,
+        metadata=_doc("When the command was over before the observer was up, or the observer was started again."),
+    )
+    verdict_wait_asked_s: float = dataclasses.field(
+        default=10.0, metadata=_doc("With --gate or --json, where the answer is what the run is for.")
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """Defaults for options of `fairtrial run`."""
+
+    adapt: bool = dataclasses.field(default=False, metadata=_doc("As --adapt."))
+    require: bool = dataclasses.field(default=False, metadata=_doc("As --require."))
+    docker: bool = dataclasses.field(
+        default=True, metadata=_doc("Look for a Docker engine and watch this trial's containers.")
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PrivacyConfig:
+    """What is kept of the content; nothing by default, secrets never."""
+
+    content: bool = dataclasses.field(
+        default=False,
+        metadata=_doc("Keep prompts, completions, tool arguments and outputs, and free text of the command line."),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictConfig:
+    """Thresholds; each is printed with the verdict that used it (VERDICTS.md names the sections)."""
+
+    memory_factor: float = dataclasses.field(
+        default=3.0,
+        metadata=_doc("Demand up to this many times the declared memory may be the infrastructure's (section 3)."),
+    )
+    ledger_min_share: float = dataclasses.field(
+        default=0.10,
+        metadata=_doc("Below this share of the limit, outside time does not explain a time-out (section 4)."),
+    )
+    client_watchdog_s: float = dataclasses.field(
+        default=90.0, metadata=_doc("Longest silence that a client of unknown kind is taken to bear (section 6).")
+    )
+    poison_window_s: float = dataclasses.field(
+        default=60.0,
+        metadata=_doc("Other bodies to the same model that pass within this time make a 5xx body poison (section 6)."),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryConfig:
+    """OpenTelemetry; the OTEL_* variables of the environment are honoured by the exporter itself."""
+
+    genai_names: str = dataclasses.field(
+        default="latest", metadata=_doc("`latest` or `older` names of the GenAI conventions.")
+    )
+    headers: dict[str, str] = dataclasses.field(
+        default_factory=dict[str, str], metadata=_doc("Extra headers for the OTLP endpoint.", secret=True)
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """All settings.  `upstreams` and `routes` are as the options of `run`: provider -> URL, variable -> URL."""
+
+    store: StoreConfig = dataclasses.field(default_factory=StoreConfig)
+    relay: RelayConfig = dataclasses.field(default_factory=RelayConfig)
+    end: EndConfig = dataclasses.field(default_factory=EndConfig)
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+    privacy: PrivacyConfig = dataclasses.field(default_factory=PrivacyConfig)
+    verdict: VerdictConfig = dataclasses.field(default_factory=VerdictConfig)
+    telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
+    upstreams: dict[str, str] = dataclasses.field(
+        default_factory=dict[str, str], metadata=_doc("Provider -> URL, as --upstream NAME=URL.")
+    )
+    routes: dict[str, str] = dataclasses.field(
+        default_factory=dict[str, str], metadata=_doc("Variable -> URL, as --route VAR=URL.")
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Setting:
+    """One leaf of the tree, for printing: `value` is masked where it may hold a secret."""
+
+    key: str
+    value: Leaf
+    default: Leaf
+    doc: str
+
+
+def load(toml: Tree, environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> Config:
+    """The effective settings.  `overrides`: dotted key -> value, None meaning *not given*.  Pure.
+
+    Raises `ConfigError` for an unknown key, a value of the wrong kind, or a section that is not a table.
+    """
+    values: dict[str, Leaf] = {}
+    _take_table(toml, "", values)
+    for name in sorted(environ):
+        key = _SHORT.get(name)
+        if key is None and name.startswith(ENV_PREFIX) and "__" in name:
+            key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
+        if key is not None and environ[name] != "":
+            values[key] = _convert(key, environ[name], source=name, from_text=True)
+    for key, value in overrides.items():
+        if value is not None:
+            values[key] = _convert(key, value, source="the command line", from_text=False)
+    return _build(values)
+
+
+def config_path(environ: Mapping[str, str]) -> str:
+    """The file that `read` looks at: `$FAIRTRIAL_CONFIG`, else `$XDG_CONFIG_HOME/fairtrial/config.toml`."""
+    if chosen := environ.get("FAIRTRIAL_CONFIG"):
+        return chosen
+    base = environ.get("XDG_CONFIG_HOME", "")
+    if not base.startswith("/"):  # the XDG specification: a relative path is ignored
+        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
+    return os.path.join(base, "fairtrial", "config.toml")
+
+
+def read(environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> Config:
+    """`load` with the file of `config_path`; a file that is not there is empty, unless `$FAIRTRIAL_CONFIG` names it."""
+    path = config_path(environ)
+    toml: dict[str, object] = {}
+    try:
+        with open(path, "rb") as file:
+            import tomllib
+
+            toml = tomllib.load(file)
+    except FileNotFoundError:
+        if environ.get("FAIRTRIAL_CONFIG"):
+            raise ConfigError(
+                f"The configuration file {path} does not exist.",
+                remedy="Correct or unset FAIRTRIAL_CONFIG.",
+                source=path,
+            ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"The configuration file {path} cannot be read: {error}.",
+            remedy="Correct the file, or point FAIRTRIAL_CONFIG at another one.",
+            source=path,
+        ) from error
+    try:
+        return load(toml, environ, overrides)
+    except ConfigError as error:
+        if error.source is None:
+            error.source = path
+            error.what = f"In {path}: {error.what}"
+        raise
+
+
+def describe(config: Config) -> list[Setting]:
+    """Every leaf in the order of the tree, secrets masked, for `config show`."""
+    defaults = dict(_leaves(Config()))
+    shown: list[Setting] = []
+    for key, value in _leaves(config):
+        field = _FIELDS[key]
+        shown.append(Setting(key, _mask(key, value, secret=field.secret), defaults[key], field.doc))
+    return shown
+
+
+def to_tree(config: Config) -> dict[str, object]:
+    """The settings as plain tables, unmasked, such that `load(to_tree(c), {}, {}) == c`; None leaves are left out."""
+    tree: dict[str, object] = {}
+    for key, value in _leaves(config):
+        if value is None:
+            continue
+        section, _, leaf = key.rpartition(".")
+        if not section:
+            tree[leaf] = value
+            continue
+        table = tree.setdefault(section, {})
+        assert isinstance(table, dict)
+        table[leaf] = value
+    return tree
+
+
+# --- how it works ---------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Field:
+    kind: type
+    optional: bool
+    doc: str
+    secret: bool
+
+
+def _leaf_fields(cls: type, prefix: str) -> Iterator[tuple[str, _Field]]:
+    hints = get_type_hints(cls)
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        key = prefix + field.name
+        if dataclasses.is_dataclass(hint):
+            assert isinstance(hint, type)
+            yield from _leaf_fields(hint, key + ".")
+            continue
+        optional = hint == str | None
+        kind = str if optional else getattr(hint, "__origin__", hint)
+        yield key, _Field(kind, optional, str(field.metadata["doc"]), bool(field.metadata["secret"]))
+
+
+_FIELDS: Final = dict(_leaf_fields(Config, ""))
+_SECTIONS: Final = {key.split(".")[0] for key in _FIELDS if "." in key}
+
+
+def _leaves(config: Config) -> Iterator[tuple[str, Leaf]]:
+    for key in _FIELDS:
+        value: object = config
+        for part in key.split("."):
+            value = getattr(value, part)
+        assert value is None or isinstance(value, str | int | float | bool | dict)
+        yield key, value
+
+
+def _take_table(table: Tree, prefix: str, values: dict[str, Leaf]) -> None:
+    for name, value in table.items():
+        key = prefix + name
+        if not prefix and name in _SECTIONS:
+            if not isinstance(value, dict):
+                raise ConfigError(
+                    f"`{name}` is a section, not a value.", remedy=f"Write `[{name}]` and its keys below.", key=name
+                )
+            _take_table(value, name + ".", values)
+        elif not prefix and isinstance(value, dict) and value and name not in _FIELDS:
+            _take_table(value, name + ".", values)  # an unknown section: its first key names the nearest valid one
+        else:
+            values[key] = _convert(key, value, source=None, from_text=False)
+
+
+def _convert(key: str, value: object, *, source: str | None, from_text: bool) -> Leaf:
+    where = f" (from {source})" if source else ""
+    if key not in _FIELDS:
+        raise ConfigError(f"There is no setting `{key}`{where}.", remedy=_nearest(key), key=key, source=source)
+    field = _FIELDS[key]
+    if field.kind is dict:
+        if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
+            return {str(name): str(item) for name, item in value.items()}
+    elif from_text and isinstance(value, str):
+        try:
+            return _from_text(field.kind, value)
+        except ValueError:
+            pass
+    elif field.kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    elif isinstance(value, field.kind) and (field.kind is bool or not isinstance(value, bool)):
+        assert isinstance(value, str | int | float | bool)
+        return value
+    wanted = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table of texts"}
+    shown = _mask(key, value if isinstance(value, str) else repr(value), secret=field.secret)
+    raise ConfigError(
+        f"`{key}`{where} is {shown!s}, but {wanted[field.kind]} is expected.", remedy=field.doc, key=key, source=source
+    )
+
+
+def _from_text(kind: type, text: str) -> Leaf:
+    if kind is bool:
+        if text.lower() in {"1", "true", "yes", "on"}:
+            return True
+        if text.lower() in {"0", "false", "no", "off"}:
+            return False
+        raise ValueError(text)
+    if kind is int:
+        return int(text)
+    if kind is float:
+        return float(text)
+    return text
+
+
+def _nearest(key: str) -> str:
+    candidates = difflib.get_close_matches(key, list(_FIELDS), n=1, cutoff=0.5)
+    if not candidates:
+        leaf = key.rpartition(".")[2]
+        by_leaf = {known.rpartition(".")[2]: known for known in _FIELDS}
+        candidates = [by_leaf[name] for name in difflib.get_close_matches(leaf, list(by_leaf), n=1, cutoff=0.6)]
+    if candidates:
+        return f"Did you mean `{candidates[0]}`? `fairtrial config show` lists all."
+    return "`fairtrial config show` lists all settings."
+
+
+def _build(values: Mapping[str, Leaf]) -> Config:
+    hints = get_type_hints(Config)
+    parts: dict[str, object] = {}
+    for field in dataclasses.fields(Config):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):
+            assert isinstance(hint, type)
+            prefix = field.name + "."
+            leaves = {key.removeprefix(prefix): value for key, value in values.items() if key.startswith(prefix)}
+            parts[field.name] = hint(**leaves)
+        elif field.name in values:
+            parts[field.name] = values[field.name]
+    return Config(**parts)  # type: ignore[arg-type]  # every value went through _convert
+
+
+def _mask(key: str, value: Leaf, *, secret: bool) -> Leaf:
+    if isinstance(value, dict):
+        return {name: MASK if secret else mask_value(name, item) for name, item in value.items()}
+    if isinstance(value, str):
+        return MASK if secret else mask_value(key, value)
+    return value

@@ -1,0 +1,119 @@
+"""Secrets and content out of what is shown or kept: addresses, environment values, command lines.
+
+In: texts that a person or a program wrote (a URL with a password in it, `--api-key sk-…`, a prompt as an argument).
+Out: the same texts with the secret part as `***`, and, for command lines, long or free text as `<N characters>`.
+Headers and bodies of model traffic are not handled here (`wire/redact.py`).
+
+How this can be wrong: a secret of unknown shape under an innocent name stays.  The cost is limited because only
+addresses, a few named variables and the command line pass through here at all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+MASK: Final = "***"
+
+_SECRET_NAME: Final = re.compile(
+    r"(?:^|[-_.])(?:api[-_]?keys?|keys?|tokens?|secrets?|passw(?:or)?d|passphrase|pwd|auth|authorization|bearer|credentials?|cookie"
+    r"|headers?|signature|sig)(?:$|[-_.])",
+    re.IGNORECASE,
+)
+_AMOUNT: Final = re.compile(r"(?:^|[-_.])(?:max|min|num|count|limit|budget)(?:$|[-_.])", re.IGNORECASE)
+"""`--max-tokens 500` is an amount."""
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_SHAPES: Final = re.compile(
+    r"(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"  # Anthropic, OpenAI, Stripe
+    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}"
+    r"|xox[abprs]-[A-Za-z0-9-]{8,}"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{12,}"
+    r"|AIza[A-Za-z0-9_-]{20,}"
+    r"|hf_[A-Za-z0-9]{16,}"
+    r"|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"  # JSON Web Token
+    r"|(?i:(?<=bearer )|(?<=basic ))[A-Za-z0-9._~+/=-]{8,}"
+)
+_USERINFO: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^/?#\s@]*@")
+_QUERY: Final = re.compile(r"(?P<name>[?&;][^=&#\s]+=)(?P<value>[^&#\s]*)")
+_TOKEN_PATH: Final = re.compile(r"(?P<head>://[^/\s]+/t/)[A-Za-z0-9_-]{16,}")
+
+_KEPT_ARGUMENT_CHARS: Final = 200
+_TALKERS: Final = frozenset(
+    {
+        "claude",
+        "codex",
+        "opencode",
+        "gemini",
+        "qwen",
+        "aider",
+        "mini",
+        "mini-swe-agent",
+        "goose",
+        "crush",
+        "amp",
+        "pi",
+        "droid",
+    }
+)
+"""Programs that take a prompt as an argument."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a variable, header, option or key of this name usually holds a secret (`x-api-key`, `OPENAI_API_KEY`)."""
+    words = _CAMEL.sub("_", name)
+    return _SECRET_NAME.search(words) is not None and _AMOUNT.search(words) is None
+
+
+def mask_text(text: str) -> str:
+    """Anything in `text` that has the shape of a well-known secret, a URL's user part, or one of our trial tokens."""
+    text = _USERINFO.sub(lambda found: f"{found['scheme']}{MASK}@", text)
+    text = _TOKEN_PATH.sub(lambda found: found["head"] + MASK, text)
+    return _SHAPES.sub(MASK, text)
+
+
+def mask_url(url: str) -> str:
+    """A URL as it may be shown: no user part, no trial token, no value of a query parameter with a secret's name."""
+
+    def query(found: re.Match[str]) -> str:
+        return found["name"] + (MASK if is_secret_name(found["name"][1:-1]) else found["value"])
+
+    return mask_text(_QUERY.sub(query, url))
+
+
+def mask_value(name: str, value: str) -> str:
+    """The value of a setting or variable called `name`, as it may be shown and kept."""
+    if not value:
+        return value
+    return MASK if is_secret_name(name) else mask_url(value)
+
+
+def mask_command(command: Sequence[str], *, keep_text: bool = False) -> list[str]:
+    """A command line as it may be kept: secrets masked, and free text (a prompt) as its length unless `keep_text`.
+
+    Free text is: any argument of a program known to take prompts that has white space in it, and any argument
+    longer than 200 characters.
+    """
+    talks = any(argument.rsplit("/", 1)[-1] in _TALKERS for argument in command[:3])
+    shown: list[str] = []
+    secret_next = False
+    for index, argument in enumerate(command):
+        if secret_next:
+            shown.append(MASK)
+            secret_next = False
+            continue
+        name, equals, _ = argument.partition("=")
+        if argument.startswith("-") and not equals:
+            secret_next = is_secret_name(argument.lstrip("-"))
+            shown.append(mask_text(argument))
+        elif equals and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", name) and is_secret_name(name):
+            shown.append(f"{name}={MASK}")
+        elif index and not keep_text and _is_free_text(argument, talks=talks):
+            shown.append(f"<{len(argument)} characters>")
+        else:
+            shown.append(mask_url(argument))
+    return shown
+
+
+def _is_free_text(argument: str, *, talks: bool) -> bool:
+    return len(argument) > _KEPT_ARGUMENT_CHARS or (talks and any(char.isspace() for char in argument))
