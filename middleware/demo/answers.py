@@ -162,7 +162,7 @@ def _messages_usage(usage: Usage, output_tokens: int) -> dict[str, object]:
 
 
 def _messages_body(turn: Turn) -> dict[str, object]:
-    content: list[dict[str, object]] = []
+    content: list[Mapping[str, object]] = []
     if turn.text is not None:
         content.append({"type": "text", "text": turn.text})
     content += [
@@ -183,14 +183,13 @@ def _messages_body(turn: Turn) -> dict[str, object]:
 def _messages_frames(turn: Turn) -> Iterator[bytes]:
     message = _messages_body(turn) | {"content": [], "stop_reason": None, "usage": _messages_usage(turn.usage, 1)}
     yield _event("message_start", {"type": "message_start", "message": message})
-    blocks: list[tuple[dict[str, object], list[dict[str, object]]]] = []
+    blocks: list[tuple[Mapping[str, object], list[Mapping[str, object]]]] = []
     if turn.text is not None:
-        deltas: list[dict[str, object]] = [{"type": "text_delta", "text": piece} for piece in _pieces(turn.text)]
-        blocks.append(({"type": "text", "text": ""}, deltas))
+        spoken = [{"type": "text_delta", "text": piece} for piece in _pieces(turn.text)]
+        blocks.append(({"type": "text", "text": ""}, [*spoken]))
     for use in turn.uses:
-        pieces = ["", *_pieces(use.json)]
-        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-        blocks.append(({"type": "tool_use", "id": use.id, "name": use.tool.name, "input": {}}, deltas))
+        typed = [{"type": "input_json_delta", "partial_json": piece} for piece in ("", *_pieces(use.json))]
+        blocks.append(({"type": "tool_use", "id": use.id, "name": use.tool.name, "input": {}}, [*typed]))
     for index, (block, deltas) in enumerate(blocks):
         yield _event("content_block_start", {"type": "content_block_start", "index": index, "content_block": block})
         if index == 0:

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -170,7 +170,7 @@ def running_standin(
     port: int = 0,
     command_prefix: Sequence[str] = (),
     ready_timeout_s: float = 20.0,
-) -> Iterator[RunningStandIn]:
+) -> Generator[RunningStandIn, None, None]:
     """Run a stand-in in a process of its own; yields its address and its calls, stops it at the end.
 
     `tls` is (certificate chain, key) in PEM files. `command_prefix` goes before the command line, such as an

@@ -1,0 +1,169 @@
+"""The real harnesses: where they are, their command lines and their environment, with every call home switched off.
+
+In: the folder that `tools.sh` filled. Out: argument lists and environments, to be run as they are or behind
+`fairtrial run --`, and `Outcome` of such a run. Nothing here asserts anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+REPO_ROOT = Path(__file__).resolve().parents[2]
+CLAUDE_QUIET = {
+    "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+    "DISABLE_TELEMETRY": "1",
+    "DISABLE_AUTOUPDATER": "1",
+    "DISABLE_ERROR_REPORTING": "1",
+}
+MINI_QUIET = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else a download is tried for 10 to 20 s
+    "MSWEA_CONFIGURED": "true",
+    "MSWEA_COST_TRACKING": "ignore_errors",
+    "MSWEA_SILENT_STARTUP": "1",
+}
+
+
+class ToolMissing(Exception):
+    """A harness is not installed; the message says how to get it."""
+
+
+def e2e_folder() -> Path:
+    """Where tools and image tars are kept: $FAIRTRIAL_E2E_DIR, else .e2e at the top of the checkout."""
+    return Path(os.environ.get("FAIRTRIAL_E2E_DIR", REPO_ROOT / ".e2e")).resolve()
+
+
+def _tool(stamp: str, program: str) -> Path:
+    folder = e2e_folder()
+    found = folder / program
+    if not (folder / "stamps" / stamp).exists() or not found.exists():
+        raise ToolMissing(f"{stamp} is not installed in {folder.name}; run tests/e2e/tools.sh {stamp}")
+    return found
+
+
+def claude_program() -> Path:
+    """The claude command. Raises ToolMissing."""
+    return _tool("claude", "npm-claude/node_modules/.bin/claude")
+
+
+def mini_program() -> Path:
+    """The mini command of mini-swe-agent. Raises ToolMissing."""
+    return _tool("mini", "mini/bin/mini")
+
+
+def clean_environment(home: Path, **more: str) -> dict[str, str]:
+    """An environment with nothing of the caller's but PATH's system part; HOME is the test's own."""
+    return {
+        "HOME": str(home),
+        "PATH": "/usr/local/bin:/usr/bin:/bin",
+        "TERM": "dumb",
+        "LANG": "C.UTF-8",
+        **more,
+    }
+
+
+def claude_environment(home: Path, base_url: str | None, **more: str) -> dict[str, str]:
+    """For Claude Code; `base_url` without /v1."""
+    base = {"ANTHROPIC_BASE_URL": base_url} if base_url is not None else {}
+    return clean_environment(home, ANTHROPIC_API_KEY="dummy", **CLAUDE_QUIET, **base, **more)
+
+
+def claude_command(prompt: str, *, output_format: str = "json") -> list[str]:
+    """Claude Code in print mode with its Bash tool allowed."""
+    verbose = ["--verbose"] if output_format == "stream-json" else []
+    program = str(claude_program())
+    return [program, "-p", prompt, "--output-format", output_format, *verbose, "--allowedTools", "Bash"]
+
+
+def mini_environment(home: Path, docker_host: str, base_url: str | None, **more: str) -> dict[str, str]:
+    """For mini-swe-agent with an `openai/…` model; `base_url` without /v1 (it is added)."""
+    base = {"OPENAI_BASE_URL": f"{base_url}/v1"} if base_url is not None else {}
+    keys = {"OPENAI_API_KEY": "dummy", "ANTHROPIC_API_KEY": "dummy", "DOCKER_HOST": docker_host}
+    return clean_environment(home, **keys, **MINI_QUIET, **base, **more)
+
+
+def mini_command(
+    task: str,
+    *,
+    image: str,
+    trajectory: Path,
+    model: str = "openai/stand-in",
+    run_args: Sequence[str] = ("--rm",),
+    step_limit: int | None = None,
+    options: Sequence[str] = (),
+) -> list[str]:
+    """mini-swe-agent with its Docker environment.
+
+    `options` are further `-c` values, such as `environment.timeout=5`.
+    """
+    command = [str(mini_program()), "-m", model, "--environment-class", "docker", "-y", "--exit-immediately"]
+    command += ["-t", task, "-o", str(trajectory), "-c", "mini.yaml", "-c", f"environment.image={image}"]
+    command += ["-c", f"environment.run_args={json.dumps(list(run_args))}"]
+    if step_limit is not None:
+        command += ["-c", f"agent.step_limit={step_limit}"]
+    for option in options:
+        command += ["-c", option]
+    return command
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a run ended. `returncode` is negative for a signal; `timed_out` when we had to kill it."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+    duration_s: float
+    timed_out: bool
+
+    def json(self) -> Mapping[str, object]:
+        """Standard output as one JSON object."""
+        return cast("Mapping[str, object]", json.loads(self.stdout))
+
+    def told(self) -> str:
+        """Everything, for an assertion's message."""
+        return f"rc {self.returncode} after {self.duration_s:.1f} s\n--- out\n{self.stdout}\n--- err\n{self.stderr}"
+
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    folder: Path,
+    *,
+    prefix: Sequence[str] = (),
+    timeout_s: float = 120.0,
+) -> Outcome:
+    """Run to the end, in a process group of its own that is killed at the timeout. Standard input is empty."""
+    started = time.monotonic()
+    child = subprocess.Popen(
+        [*prefix, *command],
+        env=dict(environment),
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    timed_out = False
+    try:
+        stdout, stderr = child.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        timed_out = True
+        os.killpg(child.pid, signal.SIGKILL)
+        stdout, stderr = child.communicate()
+    return Outcome(
+        returncode=child.returncode,
+        stdout=stdout,
+        stderr=stderr,
+        duration_s=time.monotonic() - started,
+        timed_out=timed_out,
+    )

@@ -1,0 +1,106 @@
+"""Fixtures of the test bench: an engine, images in it, the harnesses, a network without a way out.
+
+What cannot be had is skipped with its reason. The engine and the images live as long as the session.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.e2e import clients
+from tests.e2e.engine import Engine, EngineUnavailable, named_engine, private_engine
+from tests.e2e.image import ImageUnavailable, ensure_image
+
+
+@pytest.fixture(scope="session")
+def docker_engine() -> Iterator[Engine]:
+    """The engine named by FAIRTRIAL_TEST_DOCKER, else a private one for this session."""
+    named = os.environ.get("FAIRTRIAL_TEST_DOCKER")
+    try:
+        if named:
+            yield named_engine(named)
+        else:
+            with private_engine() as engine:
+                yield engine
+    except EngineUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+def _image(name: str, engine: Engine) -> str:
+    try:
+        return ensure_image(name, engine.docker_host, clients.e2e_folder() / "images")
+    except ImageUnavailable as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def busybox_image(docker_engine: Engine) -> str:
+    """A 2 MB image with a shell and small tools, in `docker_engine`."""
+    return _image("ft-busybox", docker_engine)
+
+
+@pytest.fixture(scope="session")
+def python_image(docker_engine: Engine) -> str:
+    """An image with python3, bash and coreutils, in `docker_engine`: what mini-swe-agent needs."""
+    return _image("ft-python", docker_engine)
+
+
+@pytest.fixture(scope="session")
+def claude() -> Path:
+    """The installed Claude Code; skips where there is none."""
+    try:
+        return clients.claude_program()
+    except clients.ToolMissing as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def mini() -> Path:
+    """The installed mini-swe-agent; skips where there is none."""
+    try:
+        return clients.mini_program()
+    except clients.ToolMissing as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A HOME of the test's own."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """An empty working folder for an agent."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture(scope="session")
+def loopback_only() -> Iterator[Sequence[str]]:
+    """A command prefix that runs a program in a network namespace with nothing but loopback.
+
+    Stand-in and harness must both get it. Unix sockets (so also a Docker engine) still work inside. Mounts are not
+    touched, so cgroup files stay visible, which `ip netns exec` would hide. Empty where namespaces cannot be made:
+    the harnesses' own switches then have to do.
+    """
+    name = f"ft-{os.getpid():x}"
+    if os.geteuid() != 0 or shutil.which("ip") is None or shutil.which("nsenter") is None:
+        yield ()
+        return
+    if subprocess.run(["ip", "netns", "add", name], check=False, capture_output=True).returncode != 0:
+        yield ()
+        return
+    prefix = ("nsenter", f"--net=/run/netns/{name}")
+    try:
+        subprocess.run([*prefix, "ip", "link", "set", "lo", "up"], check=True, capture_output=True)
+        yield prefix
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False, capture_output=True)
