@@ -42,9 +42,14 @@ class Engine:
     pid: int | None = None
 
     def docker(self, *arguments: str, check: bool = True, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run the docker client against this engine. Raises CalledProcessError, TimeoutExpired."""
+        """Run the docker client against this engine. Raises CalledProcessError (noted with its stderr), TimeoutExpired."""
         command = ["docker", "--host", self.docker_host, *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=check, timeout=timeout_s)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
+        if check and done.returncode != 0:
+            failed = subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
+            failed.add_note(done.stderr)
+            raise failed
+        return done
 
     def containers(self, *filters: str) -> list[str]:
         """Ids of all containers, stopped ones included, that match the filters."""
