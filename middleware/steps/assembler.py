@@ -1,0 +1,488 @@
+"""The step assembler: the observations of one trial become a `Trial` with its steps.
+
+In: observations in any order, with repeats, of this and other trials.  Out: an `Assembly`: the trial without a
+verdict, and every observation that bears on it with its step and phase.  Pure: no clock, no ids made, the same input
+gives the same output. What this module does not do: judge (`attribution/`), fold attempts (`attempts.py`), assign
+roles (`roles.py`), sum up counters (`window.py`), sum up coverage (`watched.py`).
+
+A step begins with a main-agent call and lasts until the next one; a call that never completed opens the step that it
+would have become, and a further call for the same turn stays in it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec import structs
+
+from fairtrial.middleware.core.clock import rfc3339
+from fairtrial.middleware.core.observations import (
+    AttemptEnded,
+    AttemptStarted,
+    CgroupReading,
+    ContainerEvent,
+    ContainerGone,
+    ContainerSeen,
+    ExecEnded,
+    ExecStarted,
+    KernelOomKill,
+    MutationSeen,
+    Observation,
+    OomKill,
+    TrialEnded,
+    TrialStarted,
+    Value,
+    decode,
+)
+from fairtrial.middleware.core.records import (
+    CallRole,
+    CpuLimits,
+    Environment,
+    Limits,
+    MemoryLimits,
+    Mutation,
+    Outcome,
+    Phase,
+    PhaseName,
+    Step,
+    Tool,
+    Trial,
+)
+from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_record, fold, seen
+from fairtrial.middleware.steps.identity import session_key
+from fairtrial.middleware.steps.placed import Assembly, Placed
+from fairtrial.middleware.steps.roles import assign_roles
+from fairtrial.middleware.steps.watched import coverage
+from fairtrial.middleware.steps.window import Windows, container_facts
+
+LATE_KILL_NS: Final = 25_000_000
+"""A kill counter is read a little after the kill: one that moved this shortly after a call began belongs to the step
+before."""
+
+LATE_END_NS: Final = 2_000_000_000
+"""What is read of a container this shortly after the command's end still tells of the agent's time."""
+
+_LATE_VALUES: Final = OomKill | KernelOomKill | ContainerGone | ContainerEvent | ExecEnded | CgroupReading
+
+
+def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
+    """Assemble one trial from the observations of a store or a stream."""
+    own, unassigned = _select(observations, trial_id)
+    calls = fold(_attempts(own))
+    roles = assign_roles(calls)
+    steps = _open_steps(calls, roles)
+    ends = _Ends.of(own, calls, roles)
+    starts = [step.started_ns for step in steps]
+    placed = tuple(_place(observation, value, starts, ends) for observation, value in own)
+
+    containers = container_facts(placed)
+    windows = Windows(starts, containers, placed)
+    tools = _Tools(calls, steps, placed, ends.agent_ended_ns)
+    records = [
+        Step(
+            index=step.index,
+            phase=PhaseName.AGENT,
+            started=rfc3339(step.started_ns),
+            ended=_time(starts[step.index] if step.index < len(starts) else ends.agent_ended_ns),
+            calls=[call_record(call, "step") for call in step.calls],
+            tools=tools.of(step),
+            containers=windows.uses(step.index),
+        )
+        for step in steps
+    ]
+    side_calls = [call_record(call, role) for call, role in zip(calls, roles, strict=True) if role != "step"]
+    trial = structs.replace(
+        _trial(trial_id, own, records, ends),
+        side_calls=side_calls,
+        unassigned=unassigned,
+        coverage=coverage(placed, calls, ends.ended_ns),
+    )
+    attempt_call = {attempt.id: call.id for call in calls for attempt in call.attempts}
+    return Assembly(trial=trial, placed=placed, attempt_call=attempt_call)
+
+
+# --- which observations, in which order -----------------------------------------------------------------------------
+
+_Decoded = tuple[Observation, Value]
+
+
+def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_Decoded], dict[str, int]]:
+    """This trial's observations and those about the whole host, in order, repeats gone; and what could not be
+    assigned."""
+    unique: dict[tuple[str, int], Observation] = {}
+    for observation in observations:
+        if observation.subject.trial not in {None, trial_id}:
+            continue
+        key = (observation.source_id, observation.seq)
+        known = unique.get(key)
+        if known is None or observation.id < known.id:
+            unique[key] = observation
+    ordered = sorted(unique.values(), key=lambda o: (o.wall_ns, o.mono_ns, o.source_id, o.seq))
+    decoded = [(o, value) for o in ordered if (value := decode(o)) is not None]
+    ours = {v.container_id for o, v in decoded if isinstance(v, ContainerSeen) and o.subject.trial == trial_id}
+    selected: list[_Decoded] = []
+    stray_attempts: set[str] = set()
+    stray_containers: set[str] = set()
+    for observation, value in decoded:
+        if observation.subject.trial is None:
+            if isinstance(value, AttemptStarted | AttemptEnded):
+                stray_attempts.add(value.attempt)
+                continue
+            if isinstance(value, TrialStarted | TrialEnded):
+                continue
+            container = getattr(value, "container_id", None)
+            if isinstance(container, str) and container not in ours and not isinstance(value, KernelOomKill):
+                stray_containers.add(container)
+                continue
+        selected.append((observation, value))
+    counts = {"attempts": len(stray_attempts), "containers": len(stray_containers)}
+    return selected, {name: count for name, count in counts.items() if count}
+
+
+def _attempts(own: Iterable[_Decoded]) -> list[SeenAttempt]:
+    found: dict[str, SeenAttempt] = {}
+    for observation, value in own:
+        if isinstance(value, AttemptEnded):
+            known = found.get(value.attempt)
+            if known is None or known.outcome is None:
+                found[value.attempt] = seen(value, observation=observation.id, wall_ns=observation.wall_ns)
+        elif isinstance(value, AttemptStarted) and value.attempt not in found:
+            found[value.attempt] = seen(value, observation=observation.id, wall_ns=observation.wall_ns)
+    return list(found.values())
+
+
+# --- steps ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Open:
+    """A step while it is being put together."""
+
+    index: int
+    started_ns: int
+    calls: list[FoldedCall] = field(default_factory=list[FoldedCall])
+
+
+def _open_steps(calls: Sequence[FoldedCall], roles: Sequence[CallRole]) -> list[_Open]:
+    steps: list[_Open] = []
+    for call, role in zip(calls, roles, strict=True):
+        if role != "step":
+            continue
+        if steps and _asks_again(steps[-1], call):
+            steps[-1].calls.append(call)
+        else:
+            steps.append(_Open(index=len(steps) + 1, started_ns=call.started_wall_ns, calls=[call]))
+    return steps
+
+
+def _asks_again(step: _Open, call: FoldedCall) -> bool:
+    """Whether the call is for the turn that the open step's last call did not bring to its end."""
+    last = step.calls[-1]
+    if last.completed or last.ended_wall_ns is None or call.started_wall_ns < last.ended_wall_ns:
+        return False
+    if session_key(last.request) != session_key(call.request):
+        return False
+    asked, asks = last.request.assistant_turns, call.request.assistant_turns
+    return asked is not None and asks is not None and asks <= asked
+
+
+# --- where the phases lie -------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, kw_only=True)
+class _Ends:
+    """The moments that divide a trial, wall ns; None where they were not seen."""
+
+    started_ns: int | None
+    first_call_ns: int | None
+    ended_ns: int | None
+    stopped: Mapping[str, int]
+    """Container id -> when the runtime was told to stop it after the agent's work was done."""
+
+    @property
+    def agent_ended_ns(self) -> int | None:
+        return self.ended_ns
+
+    @classmethod
+    def of(cls, own: Sequence[_Decoded], calls: Sequence[FoldedCall], roles: Sequence[CallRole]) -> _Ends:
+        started = next((o.wall_ns for o, v in own if isinstance(v, TrialStarted)), None)
+        ended = next((o.wall_ns for o, v in reversed(own) if isinstance(v, TrialEnded)), None)
+        first = min((c.started_wall_ns for c in calls if c.request.operation != "hello"), default=None)
+        main = [call for call, role in zip(calls, roles, strict=True) if role == "step"]
+        stopped = _stops(own, main[-1] if main else None, ended)
+        return cls(started_ns=started, first_call_ns=first, ended_ns=ended, stopped=stopped)
+
+
+def _stops(own: Sequence[_Decoded], last_call: FoldedCall | None, ended_ns: int | None) -> dict[str, int]:
+    """When each container was stopped or killed through the runtime once nothing of the agent's was at work in it.
+
+    A stop while an exec runs, or while a tool call of the last reply has no exec that ended, is no teardown: it may
+    be what ended the agent.
+    """
+    stops: dict[str, int] = {}
+    live: dict[str, set[str]] = {}
+    worked: set[str] = set()
+    after = last_call.ended_wall_ns if last_call is not None else None
+    for observation, value in own:
+        at = observation.wall_ns
+        if isinstance(value, ExecStarted):
+            live.setdefault(value.container_id, set()).add(value.exec_id)
+        elif isinstance(value, ExecEnded):
+            live.get(value.container_id, set()).discard(value.exec_id)
+            if after is not None and at >= after:
+                worked.add(value.container_id)
+        elif isinstance(value, ContainerEvent) and value.action in {"stop", "kill"} and value.container_id not in stops:
+            container = value.container_id
+            if ended_ns is not None and at >= ended_ns:
+                stops[container] = at
+            elif last_call is None or after is None or at < after or live.get(container):
+                continue
+            elif container in worked or (last_call.completed and not last_call.reply.tool_calls):
+                stops[container] = at
+    return stops
+
+
+def _place(observation: Observation, value: Value, starts: Sequence[int], ends: _Ends) -> Placed:
+    at = observation.wall_ns
+    if isinstance(value, OomKill):
+        at -= max(LATE_KILL_NS, round(observation.uncertainty_s * 1e9))
+    elif isinstance(value, AttemptEnded) and value.started_wall_ns:
+        at = value.started_wall_ns
+    elif isinstance(value, ContainerGone | ContainerEvent | ExecEnded):
+        at -= round(observation.uncertainty_s * 1e9)
+    phase = observation.phase or _phase(observation.wall_ns, at, value, ends)
+    step = bisect_right(starts, at) or None
+    if phase in {PhaseName.TEARDOWN, PhaseName.VERIFY, PhaseName.BUILD}:
+        step = None
+    return Placed(observation=observation, value=value, step=step, phase=phase)
+
+
+def _phase(wall_ns: int, at: int, value: Value, ends: _Ends) -> PhaseName:
+    container = getattr(value, "container_id", None)
+    stopped = ends.stopped.get(container) if isinstance(container, str) else None
+    reads_back = isinstance(value, CgroupReading | OomKill)
+    if stopped is not None and at >= stopped and not reads_back:
+        return PhaseName.TEARDOWN
+    if ends.ended_ns is not None and at > ends.ended_ns:
+        in_time = wall_ns <= ends.ended_ns + LATE_END_NS
+        if not (isinstance(value, _LATE_VALUES) and in_time) and not isinstance(value, TrialEnded):
+            return PhaseName.TEARDOWN
+    if ends.first_call_ns is None or at < ends.first_call_ns:
+        return PhaseName.SETUP
+    return PhaseName.AGENT
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+class _Tools:
+    """Finds the tool work of each step: from the reply that asked for it to the request that brought its result."""
+
+    def __init__(
+        self, calls: Sequence[FoldedCall], steps: Sequence[_Open], placed: Iterable[Placed], ended_ns: int | None
+    ) -> None:
+        self._steps = steps
+        self._ended_ns = ended_ns
+        self._answered: dict[str, int] = {}
+        for call in calls:
+            for result in call.request.tool_result_ids:
+                self._answered.setdefault(result, call.started_wall_ns)
+        self._execs: dict[int | None, list[tuple[int, ExecStarted]]] = {}
+        self._ends: dict[str, ExecEnded] = {}
+        for one in placed:
+            if isinstance(one.value, ExecStarted) and one.value.plumbing is not True:
+                self._execs.setdefault(one.step, []).append((one.at_ns, one.value))
+            elif isinstance(one.value, ExecEnded):
+                self._ends[one.value.exec_id] = one.value
+
+    def of(self, step: _Open) -> list[Tool]:
+        """The step's tools in the order of the reply; execs without a tool call in the reply are tools without a
+        name."""
+        asked = [(call, use) for call in step.calls for use in call.reply.tool_calls]
+        execs = [(at, e) for at, e in self._execs.get(step.index, []) if at >= (step.calls[0].ended_wall_ns or 0)]
+        following = self._steps[step.index].started_ns if step.index < len(self._steps) else None
+        free = dict(enumerate(execs))
+        joined: dict[int, tuple[int, str]] = {}
+        for n, (_, use) in enumerate(asked):
+            match = next(
+                (k for k, (_, e) in free.items() if use.text_digest and e.text_digest == use.text_digest), None
+            )
+            if match is not None:
+                joined[n] = (match, "text")
+                del free[match]
+        if len(asked) == 1 and 0 not in joined and len(execs) == 1:
+            joined[0] = (0, "time")
+            free.clear()
+        tools: list[Tool] = []
+        for n, (call, use) in enumerate(asked):
+            started = call.ended_wall_ns
+            ended = self._answered.get(use.id) if use.id is not None else None
+            if ended is None or (started is not None and ended < started):
+                ended = following if use.id is None else None
+            match, join = joined.get(n, (None, "inferred"))
+            exec_at, ran = execs[match] if match is not None else (None, None)
+            end = self._ends.get(ran.exec_id) if ran is not None else None
+            tools.append(
+                Tool(
+                    name=use.name,
+                    call_id=use.id,
+                    started=_time(started),
+                    ended=_time(ended),
+                    exit_code=end.exit_code if end is not None else None,
+                    exec_id=ran.exec_id if ran is not None else None,
+                    exec_via="docker" if ran is not None else "inferred",
+                    join=join,
+                    dispatch_delay=_seconds(started, exec_at),
+                    bytes_out=end.bytes_out if end is not None else None,
+                )
+            )
+        if not asked:
+            tools.extend(self._unasked(step, at, ran) for at, ran in execs)
+        return tools
+
+    def _unasked(self, step: _Open, at: int, ran: ExecStarted) -> Tool:
+        end = self._ends.get(ran.exec_id)
+        return Tool(
+            started=rfc3339(at),
+            exit_code=end.exit_code if end is not None else None,
+            exec_id=ran.exec_id,
+            exec_via="docker",
+            join="time",
+            dispatch_delay=_seconds(step.calls[-1].ended_wall_ns, at),
+            bytes_out=end.bytes_out if end is not None else None,
+        )
+
+
+# --- the trial's own fields -----------------------------------------------------------------------------------------
+
+
+def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _Ends) -> Trial:
+    begun = next(((o, v) for o, v in own if isinstance(v, TrialStarted)), None)
+    end = next((v for _, v in reversed(own) if isinstance(v, TrialEnded)), None)
+    start = begun[1] if begun is not None else TrialStarted()
+    outcome = Outcome.UNKNOWN
+    if end is not None and (end.exit_code is not None or end.signal is not None):
+        outcome = Outcome.PASSED if end.exit_code == 0 and not end.signal else Outcome.FAILED
+    seen_containers = _containers(own)
+    mutations: dict[tuple[str, str | None, str | None], Mutation] = {}
+    for _, value in own:
+        if isinstance(value, MutationSeen):
+            mutations.setdefault(
+                (value.what, value.old, value.new),
+                Mutation(what=value.what, old=value.old, new=value.new, why=value.why, side_effects=value.side_effects),
+            )
+    return Trial(
+        trial=trial_id,
+        name=start.name,
+        run=start.run,
+        harness=start.harness,
+        task=start.task,
+        try_=start.try_,
+        started=_time(ends.started_ns),
+        ended=_time(ends.ended_ns),
+        closed=end.closed if end is not None else "incomplete",
+        trace_id=start.trace_id,
+        fairtrial_version=start.fairtrial_version,
+        command=start.command,
+        exit_code=end.exit_code if end is not None else None,
+        signal=end.signal if end is not None else None,
+        outcome=outcome,
+        outcome_source="exit_code" if outcome is not Outcome.UNKNOWN else None,
+        phases=_phases(own, ends, outcome),
+        environment=_environment(begun, seen_containers),
+        limits=_limits(start, seen_containers),
+        mutations=list(mutations.values()),
+        steps=steps,
+    )
+
+
+def _containers(own: Iterable[_Decoded]) -> list[ContainerSeen]:
+    """The newest sight of each container, the command's own cgroup included, in order of first sight."""
+    newest: dict[str, ContainerSeen] = {}
+    for _, value in own:
+        if isinstance(value, ContainerSeen):
+            newest[value.container_id] = value
+    return list(newest.values())
+
+
+def _phases(own: Sequence[_Decoded], ends: _Ends, outcome: Outcome) -> list[Phase]:
+    phases: list[Phase] = []
+    begin, first, ended = ends.started_ns, ends.first_call_ns, ends.ended_ns
+    if begin is not None:
+        phases.append(
+            Phase(name=PhaseName.SETUP, started=rfc3339(begin), ended=_time(first or ended), source="observed")
+        )
+    if first is not None:
+        booked = None if outcome is Outcome.UNKNOWN else outcome.value
+        phases.append(
+            Phase(name=PhaseName.AGENT, started=rfc3339(first), ended=_time(ended), outcome=booked, source="observed")
+        )
+    stops = [*ends.stopped.values(), *([ended] if ended is not None else [])]
+    last = own[-1][0].wall_ns if own else None
+    if stops and last is not None and last > min(stops):
+        phases.append(
+            Phase(name=PhaseName.TEARDOWN, started=rfc3339(min(stops)), ended=rfc3339(last), source="observed")
+        )
+    return phases
+
+
+def _environment(begun: tuple[Observation, TrialStarted] | None, containers: Sequence[ContainerSeen]) -> Environment:
+    boxes = [c for c in containers if c.role != "own"]
+    main = _main(containers)
+    if begun is None:
+        return Environment(container_ids=[c.container_id for c in boxes], runtime="docker" if boxes else None)
+    observation, start = begun
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=observation.wall_ns // 1000)
+    return Environment(
+        runtime="docker" if boxes else None,
+        node=observation.host.name,
+        node_boot_id=observation.host.boot_id,
+        container_ids=[c.container_id for c in boxes],
+        image_digest=main.image_digest if main is not None else None,
+        cpu_model=start.cpu_model,
+        cores=start.cores,
+        kernel=start.kernel,
+        cgroup=start.cgroup,
+        hour_of_week=moment.weekday() * 24 + moment.hour,
+    )
+
+
+def _main(containers: Sequence[ContainerSeen]) -> ContainerSeen | None:
+    for role in ("main", "own"):
+        for container in containers:
+            if container.role == role:
+                return container
+    return None
+
+
+def _limits(start: TrialStarted, containers: Sequence[ContainerSeen]) -> Limits:
+    main = _main(containers)
+    headroom = start.options.get("headroom")
+    factor = float(headroom) if isinstance(headroom, int | float) else None
+    if main is None:
+        return Limits(headroom=factor)
+    bounded = (main.memory_limit, main.cpu_limit, main.pids_limit) != (None, None, None)
+    return Limits(
+        memory=MemoryLimits(
+            floor=main.memory_reservation,
+            ceiling=main.memory_limit,
+            swap=main.memory_swap_limit,
+            oom_group=main.oom_group,
+        ),
+        cpu=CpuLimits(ceiling=main.cpu_limit),
+        pids=main.pids_limit,
+        headroom=factor,
+        enforced_by=None if not bounded else ("cgroup" if main.role == "own" else "docker"),
+    )
+
+
+def _time(wall_ns: int | None) -> str | None:
+    return None if wall_ns is None else rfc3339(wall_ns)
+
+
+def _seconds(begin: int | None, end: int | None) -> float | None:
+    return None if begin is None or end is None else round(max(0, end - begin) / 1e9, 6)

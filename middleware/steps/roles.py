@@ -1,0 +1,109 @@
+"""Roles: which calls are the main agent's steps, and which are made on the side.
+
+In: folded calls of one trial, in order.  Out: one role for each.
+- *probe*: count_tokens, model lists, greetings, one-token requests, and all of an unknown dialect;
+- *subagent*: another agent id than the session's first, or a second conversation inside the session that runs while the
+  first goes on;
+- *title*: no tools while other calls of the session have them, and a history of one exchange; *compaction*: the same
+  with a longer history, a history that falls back and is not continued, or the last word of a conversation that then
+  begins anew;
+- *step*: everything else.
+It deliberately does not read texts.  It can be wrong where a client sends no session id and runs two agents at once
+that end together: both are then counted as steps.
+
+**Source:** reference pages harnesses.md section 6 rules 2 and 4, model-api.md section 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairtrial.middleware.core.records import CallRole
+from fairtrial.middleware.steps.attempts import FoldedCall
+from fairtrial.middleware.steps.identity import NO_SESSION, SessionKey, extends, session_key
+
+
+def assign_roles(calls: Sequence[FoldedCall]) -> list[CallRole]:
+    """One role per call, in the order given (by start)."""
+    roles: list[CallRole] = ["step"] * len(calls)
+    sessions: dict[SessionKey, list[int]] = {}
+    for i, call in enumerate(calls):
+        request = call.request
+        if request.operation != "chat" or request.max_tokens == 1:
+            roles[i] = "probe"
+            continue
+        sessions.setdefault(session_key(request), []).append(i)
+    for key, members in sessions.items():
+        _within_session(calls, members, roles, named=key != NO_SESSION)
+    return roles
+
+
+def _within_session(calls: Sequence[FoldedCall], members: list[int], roles: list[CallRole], *, named: bool) -> None:
+    with_tools = [i for i in members if calls[i].request.has_tools]
+    main: list[int] = []
+    main_agent = calls[(with_tools or members)[0]].request.agent
+    for i in members:
+        request = calls[i].request
+        if request.agent != main_agent and request.agent is not None:
+            roles[i] = "subagent"
+        elif with_tools and not request.has_tools:
+            roles[i] = "title" if (request.history_len or 1) <= 2 else "compaction"
+        else:
+            main.append(i)
+    _across_conversations(calls, _conversations(calls, main), roles, named=named)
+
+
+def _conversations(calls: Sequence[FoldedCall], members: list[int]) -> list[list[int]]:
+    """Group calls whose histories extend one another or begin with the same message."""
+    threads: list[list[int]] = []
+    for i in members:
+        request = calls[i].request
+        for thread in reversed(threads):
+            last = calls[thread[-1]].request
+            if request.first_user_digest == last.first_user_digest or extends(request, last):
+                thread.append(i)
+                break
+        else:
+            threads.append([i])
+    return threads
+
+
+def _across_conversations(
+    calls: Sequence[FoldedCall], threads: list[list[int]], roles: list[CallRole], *, named: bool
+) -> None:
+    """The first conversation is the main agent's; one that begins after its end continues it, one inside is a
+    subagent's."""
+    if not threads:
+        return
+    current = threads[0]
+    _within_conversation(calls, current, roles)
+    for thread in threads[1:]:
+        if calls[current[-1]].started_wall_ns > calls[thread[0]].started_wall_ns:
+            for i in thread:
+                roles[i] = "subagent"
+            continue
+        last = calls[current[-1]]
+        began_anew = (calls[thread[0]].request.assistant_turns or 0) < (last.request.assistant_turns or 0)
+        if named and began_anew and last.completed and not last.reply.tool_calls and len(current) > 1:
+            roles[current[-1]] = "compaction"
+        current = thread
+        _within_conversation(calls, current, roles)
+
+
+def _within_conversation(calls: Sequence[FoldedCall], thread: list[int], roles: list[CallRole]) -> None:
+    """A call with fewer turns than before is a compaction, unless the conversation goes on from there."""
+    reached = -1
+    for position, i in enumerate(thread):
+        turns = calls[i].request.assistant_turns
+        if turns is None:
+            continue
+        if turns >= reached:
+            reached = turns
+            continue
+        following = next(
+            (t for j in thread[position + 1 :] if (t := calls[j].request.assistant_turns) is not None), None
+        )
+        if following is not None and following < reached:
+            reached = turns
+        else:
+            roles[i] = "compaction"
