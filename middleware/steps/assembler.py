@@ -66,7 +66,9 @@ before."""
 LATE_END_NS: Final = 2_000_000_000
 """What is read of a container this shortly after the command's end still tells of the agent's time."""
 
-_LATE_VALUES: Final = OomKill | KernelOomKill | ContainerGone | ContainerEvent | ExecEnded | CgroupReading
+_LATE_TYPES: Final = frozenset({OomKill, KernelOomKill, ContainerGone, ContainerEvent, ExecEnded, CgroupReading})
+
+_OUTSIDE_STEPS: Final = frozenset({PhaseName.TEARDOWN, PhaseName.VERIFY, PhaseName.BUILD})
 
 
 def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
@@ -108,6 +110,8 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
 # --- which observations, in which order -----------------------------------------------------------------------------
 
 _Decoded = tuple[Observation, Value]
+_ATTEMPTS: Final = frozenset({AttemptStarted, AttemptEnded})
+_STOPS: Final = frozenset({ExecStarted, ExecEnded, ContainerEvent})
 
 
 def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_Decoded], dict[str, int]]:
@@ -146,6 +150,8 @@ def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_D
 def _attempts(own: Iterable[_Decoded]) -> list[SeenAttempt]:
     found: dict[str, SeenAttempt] = {}
     for observation, value in own:
+        if type(value) not in _ATTEMPTS:
+            continue
         if isinstance(value, AttemptEnded):
             known = found.get(value.attempt)
             if known is None or known.outcome is None:
@@ -228,6 +234,8 @@ def _stops(own: Sequence[_Decoded], last_call: FoldedCall | None, ended_ns: int 
     worked: set[str] = set()
     after = last_call.ended_wall_ns if last_call is not None else None
     for observation, value in own:
+        if type(value) not in _STOPS:
+            continue
         at = observation.wall_ns
         if isinstance(value, ExecStarted):
             live.setdefault(value.container_id, set()).add(value.exec_id)
@@ -248,28 +256,29 @@ def _stops(own: Sequence[_Decoded], last_call: FoldedCall | None, ended_ns: int 
 
 def _place(observation: Observation, value: Value, starts: Sequence[int], ends: _Ends) -> Placed:
     at = observation.wall_ns
-    if isinstance(value, OomKill):
-        at -= max(LATE_KILL_NS, round(observation.uncertainty_s * 1e9))
-    elif isinstance(value, AttemptEnded) and value.started_wall_ns:
-        at = value.started_wall_ns
-    elif isinstance(value, ContainerGone | ContainerEvent | ExecEnded):
-        at -= round(observation.uncertainty_s * 1e9)
+    kind = type(value)
+    if kind is AttemptEnded:
+        # A call belongs to where it began, however long it took.
+        at = value.started_wall_ns or at if isinstance(value, AttemptEnded) else at
+    elif kind in _LATE_TYPES and kind is not CgroupReading:
+        late = round(observation.uncertainty_s * 1e9)
+        at -= max(LATE_KILL_NS, late) if kind is OomKill else late
     phase = observation.phase or _phase(observation.wall_ns, at, value, ends)
     step = bisect_right(starts, at) or None
-    if phase in {PhaseName.TEARDOWN, PhaseName.VERIFY, PhaseName.BUILD}:
+    if phase in _OUTSIDE_STEPS:
         step = None
     return Placed(observation=observation, value=value, step=step, phase=phase)
 
 
 def _phase(wall_ns: int, at: int, value: Value, ends: _Ends) -> PhaseName:
-    container = getattr(value, "container_id", None)
-    stopped = ends.stopped.get(container) if isinstance(container, str) else None
-    reads_back = isinstance(value, CgroupReading | OomKill)
-    if stopped is not None and at >= stopped and not reads_back:
-        return PhaseName.TEARDOWN
+    kind = type(value)
+    if ends.stopped and kind in _LATE_TYPES and kind is not CgroupReading and kind is not OomKill:
+        stopped = ends.stopped.get(getattr(value, "container_id", None) or "")
+        if stopped is not None and at >= stopped:
+            return PhaseName.TEARDOWN
     if ends.ended_ns is not None and at > ends.ended_ns:
-        in_time = wall_ns <= ends.ended_ns + LATE_END_NS
-        if not (isinstance(value, _LATE_VALUES) and in_time) and not isinstance(value, TrialEnded):
+        in_time = kind in _LATE_TYPES and wall_ns <= ends.ended_ns + LATE_END_NS
+        if not in_time and kind is not TrialEnded:
             return PhaseName.TEARDOWN
     if ends.first_call_ns is None or at < ends.first_call_ns:
         return PhaseName.SETUP

@@ -22,6 +22,8 @@ from fairtrial.middleware.steps.placed import Placed
 
 _RANK: Final = {"none": 0, "partial": 1, "full": 2}
 
+_TYPES: Final = frozenset({CoverageChanged, DoorState, GapSeen})
+
 END_GRACE_NS: Final = 1_000_000
 """A source that goes off this shortly before the command's end was there to the end (clocks are read apart)."""
 
@@ -42,6 +44,8 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
     dropped: int | None = None
     for one in placed:
         value = one.value
+        if type(value) not in _TYPES:
+            continue
         if isinstance(value, CoverageChanged):
             _change(sources.setdefault(value.source, _Source()), value, one.at_ns, ended_ns)
         elif isinstance(value, DoorState):

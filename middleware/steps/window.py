@@ -59,6 +59,20 @@ _NEWBORN: Final = CgroupReading(
 )
 
 
+_CONTAINER_VALUES: Final = (
+    ContainerSeen,
+    ContainerEvent,
+    ContainerGone,
+    ExecStarted,
+    ExecEnded,
+    CgroupReading,
+    OomKill,
+    KernelOomKill,
+)
+_CONTAINER_TYPES: Final = frozenset[type](_CONTAINER_VALUES)
+"""Asked before `isinstance`: one look-up of the type is several times cheaper than a union of eight."""
+
+
 @dataclass(slots=True)
 class ContainerFacts:
     """All that was seen of one container, each list in order of time."""
@@ -78,18 +92,8 @@ def container_facts(placed: Iterable[Placed]) -> dict[str, ContainerFacts]:
     """Group observations by container; the key "own" is the command's own cgroup."""
     found: dict[str, ContainerFacts] = {}
     for one in placed:
-        value = one.value
-        if not isinstance(
-            value,
-            ContainerSeen
-            | ContainerEvent
-            | ContainerGone
-            | ExecStarted
-            | ExecEnded
-            | CgroupReading
-            | OomKill
-            | KernelOomKill,
-        ):
+        value, at_ns = one.value, one.observation.wall_ns
+        if type(value) not in _CONTAINER_TYPES or not isinstance(value, _CONTAINER_VALUES):
             continue
         if value.container_id is None:
             continue
@@ -97,15 +101,15 @@ def container_facts(placed: Iterable[Placed]) -> dict[str, ContainerFacts]:
         if facts is None:
             facts = found[value.container_id] = ContainerFacts(value.container_id)
         if isinstance(value, CgroupReading):
-            facts.readings.append((one.at_ns, value))
-            facts.reading_times.append(one.at_ns)
+            facts.readings.append((at_ns, value))
+            facts.reading_times.append(at_ns)
             continue
         if isinstance(value, ContainerSeen):
-            facts.seen, facts.seen_ns = value, facts.seen_ns or one.at_ns
+            facts.seen, facts.seen_ns = value, facts.seen_ns or at_ns
         elif isinstance(value, OomKill):
             facts.kills_told = True
         elif isinstance(value, ContainerGone):
-            facts.gone_ns = one.at_ns
+            facts.gone_ns = at_ns
         elif isinstance(value, ExecStarted) and value.pid is not None:
             facts.exec_pids[value.exec_id] = value.pid
         facts.by_step.setdefault(one.step, []).append(one)
@@ -119,7 +123,7 @@ class Windows:
         self._starts = starts
         self._containers = [c for c in containers.values() if c.seen or c.readings or c.by_step]
         self._edges = {c.id: [_opening_edge(c, starts, i) for i in range(len(starts))] for c in self._containers}
-        self._host = [(p.at_ns, p.value) for p in placed if isinstance(p.value, HostCounters)]
+        self._host = [(p.observation.wall_ns, p.value) for p in placed if isinstance(p.value, HostCounters)]
         self._host_times = [at for at, _ in self._host]
 
     def uses(self, step: int) -> list[ContainerUse]:

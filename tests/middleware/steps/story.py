@@ -49,7 +49,9 @@ class Story:
     def wall(self, s: float | None = None) -> int:
         return EPOCH_NS + round((self.s if s is None else s) * 1e9)
 
-    def tell(self, value: Value, *, s: float | None = None, source: Source | None = None, u: float = 0.0) -> Observation:
+    def tell(
+        self, value: Value, *, s: float | None = None, source: Source | None = None, u: float = 0.0
+    ) -> Observation:
         at = self.wall(s)
         return (source or self.collector).emit(value, wall_ns=at, mono_ns=at - EPOCH_NS, uncertainty_s=u)
 
