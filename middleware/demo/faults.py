@@ -6,7 +6,7 @@ them). Carrying them out is the business of `serving.py`; nothing here does any 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -111,7 +111,7 @@ class Fault:
 PROMPT_TOO_LONG = "prompt is too long: 210000 tokens > 200000 maximum"
 
 
-def catalogue(step: int = 1, *, stall_s: float = 8.0) -> dict[str, Sequence[Fault]]:
+def catalogue(step: int = 1, *, stall_s: float = 8.0) -> dict[str, tuple[Fault, ...]]:
     """The named faults that every client is tried against, all on one step.
 
     Keys are stable names for tests; `_for_ever` ones never let the call through. `stall_s` is how long the two stalls
@@ -119,7 +119,7 @@ def catalogue(step: int = 1, *, stall_s: float = 8.0) -> dict[str, Sequence[Faul
     """
     once, ever = 1, FOREVER
 
-    def http(status: int, attempts: int | None, **more: str) -> Sequence[Fault]:
+    def http(status: int, attempts: int | None, **more: str) -> tuple[Fault, ...]:
         headers = {"retry-after": more["retry_after"]} if "retry_after" in more else {}
         return (
             Fault(

@@ -6,7 +6,7 @@ How a step becomes an answer in one of the three APIs is said in `answers.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -45,7 +45,7 @@ class Step:
     """
 
     text: str | None = None
-    commands: Sequence[str] = ()
+    commands: tuple[str, ...] = ()
     tool: str | None = None
     arguments: Mapping[str, object] = field(default_factory=dict[str, object])
     stop_reason: StopReason | None = None
@@ -84,12 +84,12 @@ class Scenario:
     compresses answers for clients that accept it.
     """
 
-    steps: Sequence[Step]
-    faults: Sequence[Fault] = ()
+    steps: tuple[Step, ...]
+    faults: tuple[Fault, ...] = ()
     side_text: str | None = "A small task"
     request_ids: bool = True
     gzip_replies: bool = False
-    models: Sequence[str] = ("stand-in", "claude-opus-4-8", "gpt-5-mini")
+    models: tuple[str, ...] = ("stand-in", "claude-opus-4-8", "gpt-5-mini")
 
     def __post_init__(self) -> None:
         if not self.steps:

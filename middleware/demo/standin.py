@@ -53,7 +53,7 @@ class StandIn:
                 raise ValueError("a scenario brings its own faults")
             self.scenario = script
         else:
-            self.scenario = Scenario(steps=script, faults=faults)
+            self.scenario = Scenario(steps=tuple(script), faults=tuple(faults))
         self.seed = os.urandom(8).hex()
         self.calls: list[Call] = []
         """Every request so far, in the order of their heads; the last ones may still be running."""
@@ -176,7 +176,7 @@ def running_standin(
     `tls` is (certificate chain, key) in PEM files. `command_prefix` goes before the command line, such as an
     `nsenter` into another network namespace. Raises RuntimeError, with what the process said, when it does not start.
     """
-    scenario = script if isinstance(script, Scenario) else Scenario(steps=script, faults=faults)
+    scenario = script if isinstance(script, Scenario) else Scenario(steps=tuple(script), faults=tuple(faults))
     with tempfile.TemporaryDirectory(prefix="ft-standin-") as folder, contextlib.ExitStack() as stack:
         place = Path(folder)
         (place / "scenario.json").write_bytes(dump_scenario(scenario))
