@@ -1,0 +1,435 @@
+"""The observer process: the composition root, the only file that knows every room.
+
+In: the feed of the run process on an inherited socket.  Out: observations in the store, and at the end the
+verdict's lines back over the same socket.  Order of start: feed, store, tracker, collectors; of end: tracker,
+collectors, verdict, store, `--json`, answer, and only then the exporters, so that no exporter delays anybody.
+
+Observing fails open: an exception in one record or collector is counted and the run goes on.  If the feed ends
+without a BYE the run process was killed, and the trial is closed as incomplete.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import socket
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from fairtrial import __version__
+from fairtrial.collectors.facade import Collectors, DockerUpstream
+from fairtrial.middleware.closing import gate_answer, judged, recover_orphans
+from fairtrial.middleware.core import clock
+from fairtrial.middleware.core.hello import DockerInfo, Hello, parse_hello
+from fairtrial.middleware.core.observations import (
+    CoverageChanged,
+    DoorState,
+    GapSeen,
+    MutationSeen,
+    Note,
+    Observation,
+    TrialEnded,
+    TrialStarted,
+)
+from fairtrial.middleware.core.records import FAMILIES, Trial
+from fairtrial.middleware.core.selfevents import (
+    CollectorFailed,
+    ExportFailed,
+    Journal,
+    RecordIgnored,
+    StoreFailed,
+)
+from fairtrial.middleware.core.sink import Source, this_host
+from fairtrial.middleware.report.text import PREFIX, ending_lines
+from fairtrial.middleware.steps.exchange import ExchangeTracker
+from fairtrial.middleware.store.database import observations_of, open_database
+from fairtrial.middleware.store.writer import Owner, StoreWriter
+from fairtrial.middleware.wire import feed
+
+FINISH_PLAIN_S: Final = 0.05
+FINISH_WATCHED_S: Final = 1.0
+"""How long late evidence of watched containers is waited for: an oom event may come after the exec's end."""
+FLUSH_S: Final = 0.5
+EXPORT_S: Final = 10.0
+READ_BYTES: Final = 1 << 18
+
+
+class Observer:
+    """Reads one feed and hands its records to the trial."""
+
+    def __init__(self, link: socket.socket, journal: Journal) -> None:
+        self._link = link
+        self._journal = journal
+        self._decoder = feed.Decoder()
+        self._trial: ObservedTrial | None = None
+
+    async def run(self) -> None:
+        """Read to the BYE, or to the end of a feed whose run process was killed."""
+        loop = asyncio.get_running_loop()
+        self._link.setblocking(False)
+        said_bye = False
+        while not said_bye:
+            try:
+                chunk = await loop.sock_recv(self._link, READ_BYTES)
+                records = self._decoder.feed(chunk)
+            except (OSError, feed.FeedCorrupt) as error:
+                self._journal.note(RecordIgnored(label="feed", detail=str(error)))
+                break
+            if not chunk:
+                break
+            for record in records:
+                said_bye = await self._take(record) or said_bye
+        if self._trial is not None:
+            if not said_bye:
+                await self._trial.finish("incomplete")
+            await self._trial.after_the_answer()
+
+    async def _take(self, record: feed.Record) -> bool:
+        try:
+            if self._trial is None:
+                if record.kind == feed.Kind.HELLO:
+                    self._trial = ObservedTrial(parse_hello(record.payload), self._link, self._journal)
+                    await self._trial.start()
+                return False
+            if record.kind == feed.Kind.BYE:
+                self._trial.take_exit(record)
+                await self._trial.finish("normal")
+                return True
+            self._trial.take(record)
+        except Exception as error:  # noqa: BLE001 - one record of foreign bytes must not end the observer
+            self._journal.note(RecordIgnored(label=str(record.kind), detail=repr(error)))
+        return False
+
+
+class ObservedTrial:
+    """The rooms, wired for one trial."""
+
+    def __init__(self, hello: Hello, link: socket.socket, journal: Journal) -> None:
+        self._hello = hello
+        self._link = link
+        self._journal = journal
+        self._observations: list[Observation] = []
+        self._begun = clock.Instant(hello.wall_ns, hello.mono_ns)
+        self._exit = TrialEnded()
+        self._exit_mono_ns: int | None = None
+        self._watched = 0
+        self._record: Trial | None = None
+        self._host = this_host()
+        self._writer = StoreWriter(Path(hello.store), journal)
+        self._source = Source("observer", self._sink, host=self._host, trial=hello.trial)
+        self._tracker = ExchangeTracker(
+            Source("door.model", self._sink, host=self._host, trial=hello.trial),
+            trial_of_token=hello.tokens,
+            on_call_edge=self._on_call_edge,
+        )
+        self._collectors: Collectors | None = None
+
+    def _sink(self, observation: Observation) -> None:
+        self._observations.append(observation)
+        self._writer.put(observation)
+
+    def _on_call_edge(self, edge: Literal["call_started", "call_ended"]) -> None:
+        if self._collectors is not None:
+            self._collectors.edge(edge)
+
+    # --- start ------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Say what the trial is, start to watch, answer READY."""
+        hello = self._hello
+        if hello.resumed or hello.close_only:
+            self._take_over()
+        else:
+            begun = Trial(
+                trial=hello.trial,
+                name=hello.name,
+                run=hello.run,
+                task=hello.task,
+                trace_id=hello.trace_id,
+                started=clock.rfc3339(hello.wall_ns),
+            )
+            self._writer.open_trial(begun, Owner(hello.pid, self._host.boot_id, start_ticks(hello.pid)))
+            self._say_started()
+        if not hello.close_only:
+            await self._start_collectors()
+        await self._send(feed.Kind.READY, {"pid": os.getpid()})
+
+    def _say_started(self) -> None:
+        hello = self._hello
+        self._source.emit(
+            TrialStarted(
+                command=hello.command,
+                name=hello.name,
+                run=hello.run,
+                task=hello.task,
+                try_=hello.try_,
+                fairtrial_version=__version__,
+                trace_id=hello.trace_id,
+                root_span_id=hello.root_span_id,
+                parent_span_id=hello.parent_span_id,
+                options=hello.options,
+                kernel=platform.release(),
+                cores=os.cpu_count(),
+                cpu_model=cpu_model(),
+            ),
+            wall_ns=hello.wall_ns,
+            mono_ns=hello.mono_ns,
+        )
+        for door in hello.doors:
+            self._source.emit(
+                DoorState(
+                    name=door.name,
+                    upstream_host=door.host,
+                    upstream_port=door.port,
+                    scheme=door.scheme,
+                    port=door.door_port,
+                )
+            )
+            self._source.emit(CoverageChanged(source=f"door.model.{door.name}", families=["model_api"]))
+
+    def _take_over(self) -> None:
+        """Read what a predecessor stored, and say since when nobody looked."""
+        hello = self._hello
+        try:
+            database = open_database(Path(hello.store), read_only=True)
+        except (OSError, sqlite3.Error) as error:
+            self._journal.note(StoreFailed(label="resume", detail=str(error)))
+        else:
+            self._observations.extend(observations_of(database, hello.trial))
+            database.close()
+        if not any(o.kind == TrialStarted.kind for o in self._observations):
+            self._say_started()
+        now = clock.now()
+        since = hello.gap_since_ns
+        self._source.emit(
+            GapSeen(
+                source="observer",
+                families=list(FAMILIES),
+                since_ns=None if since is None else now.wall_at(since),
+                until_ns=now.wall_ns,
+                why="the observer process was killed or crashed",
+            )
+        )
+
+    async def _start_collectors(self) -> None:
+        hello = self._hello
+        try:
+            self._collectors = Collectors(
+                sink=self._sink,
+                host=self._host,
+                trial_id=hello.trial,
+                docker=docker_upstream(hello.docker),
+                docker_skipped=hello.docker.skipped,
+                started_wall_ns=hello.wall_ns,
+                on_mutation=self._source.emit,
+                on_container_count=self._on_container_count,
+            )
+            await self._collectors.start()
+        except Exception as error:  # noqa: BLE001 - no collector may keep the others, or the run, from going on
+            self._lose_collectors(error)
+
+    def _lose_collectors(self, error: Exception) -> None:
+        self._journal.note(CollectorFailed(label="start", detail=repr(error)))
+        self._source.emit(
+            CoverageChanged(
+                source="collectors",
+                families=["memory", "cpu", "disk", "network", "node"],
+                state="lost",
+                why=repr(error),
+            )
+        )
+
+    def _on_container_count(self, count: int) -> None:
+        self._watched = max(self._watched, count)
+        try:
+            self._link.send(feed.encode_json(feed.Kind.WATCHED, {"containers": count}))
+        except OSError:
+            # The run process is gone or busy: it then waits the shorter time, nothing else changes.
+            return
+
+    # --- while it runs ------------------------------------------------------------------------------------------------
+
+    def take(self, record: feed.Record) -> None:
+        """Handle one record of the feed that is neither HELLO nor BYE."""
+        match record.kind:
+            case feed.Kind.CHILD:
+                self.take_exit(record)
+                facts = record.json()
+                if facts.get("event") == "started" and self._collectors is not None:
+                    self._collectors.child_started(int(str(facts.get("pid", 0))))
+            case feed.Kind.MUTATION:
+                self._source.emit(msgspec.convert(record.json(), MutationSeen, strict=False))
+            case feed.Kind.NOTE:
+                facts = record.json()
+                event, text = str(facts.pop("event", "")), facts.pop("text", None)
+                self._source.emit(Note(event=event, text=None if text is None else str(text), fields=facts))
+            case _:
+                self._tracker.take(record)
+
+    def take_exit(self, record: feed.Record) -> None:
+        """Keep how the command ended, from CHILD or BYE; the first that knows wins."""
+        facts = record.json()
+        if self._exit_mono_ns is None and ("exit_code" in facts or "signal" in facts):
+            self._exit = msgspec.convert(facts, TrialEnded, strict=False)
+            self._exit_mono_ns = record.t_ns
+
+    # --- end ----------------------------------------------------------------------------------------------------------
+
+    async def finish(self, closed: Literal["normal", "incomplete"]) -> None:
+        """Close the books: late evidence, verdict, store, `--json`, answer."""
+        self._tracker.close()
+        if self._collectors is not None:
+            try:
+                await self._collectors.finish(FINISH_WATCHED_S if self._watched else FINISH_PLAIN_S)
+            except Exception as error:  # noqa: BLE001 - the verdict is due whatever a collector does
+                self._journal.note(CollectorFailed(label="finish", detail=repr(error)))
+        ended_mono_ns = clock.mono_ns() if self._exit_mono_ns is None else self._exit_mono_ns
+        incomplete = closed == "incomplete" or self._hello.close_only
+        self._source.emit(
+            msgspec.structs.replace(self._exit, closed="incomplete" if incomplete else "normal"),
+            wall_ns=self._begun.wall_at(ended_mono_ns),
+            mono_ns=ended_mono_ns,
+        )
+        await asyncio.to_thread(self._writer.flush, FLUSH_S)
+        self._check_store()
+        self._record = judged(self._observations, self._hello.trial, self._journal)
+        self._writer.close_trial(self._record)
+        await asyncio.to_thread(self._writer.flush, FLUSH_S)
+        if closed == "normal":
+            lines = [*ending_lines(self._record, verbose=self._hello.verbose), *self._complaints(self._record)]
+            await self._send(feed.Kind.VERDICT, {"lines": lines, "gate": gate_answer(self._record)})
+
+    def _check_store(self) -> None:
+        """Whether the rows that we wrote are still there: under `run` the agent has our uid and could edit them."""
+        if self._writer.failed is not None:
+            return
+        try:
+            database = open_database(Path(self._hello.store), read_only=True)
+            stored = {o.id: o for o in observations_of(database, self._hello.trial)}
+            database.close()
+        except (OSError, sqlite3.Error) as error:
+            why = f"the store vanished or was damaged while the command ran ({error})"
+        else:
+            changed = [o for o in self._observations if stored.get(o.id) != o]
+            if not changed:
+                return
+            why = f"{len(changed)} of {len(self._observations)} stored rows were changed or removed by someone else"
+        self._source.emit(GapSeen(source="store", families=list(FAMILIES), why=why))
+
+    def _complaints(self, trial: Trial) -> list[str]:
+        lines: list[str] = []
+        if self._writer.failed is not None:
+            kept = f"; the rows are in {self._writer.spill}" if self._writer.spill else "; the rows are lost after this"
+            bring = f", bring them back with: fairtrial import store {self._writer.spill}" if self._writer.spill else ""
+            lines.append(f"{PREFIX}{self._writer.failed}{kept}{bring}")
+        if self._hello.json is not None:
+            try:
+                write_whole(Path(self._hello.json), msgspec.json.format(msgspec.json.encode(trial)) + b"\n")
+            except OSError as error:
+                lines.append(f"{PREFIX}--json {self._hello.json} could not be written: {error.strerror or error}")
+        return lines
+
+    async def after_the_answer(self) -> None:
+        """What nobody waits for: traces, orphans of dead runs, the end of the store's thread."""
+        if self._record is not None:
+            await self._export(self._record)
+        try:
+            await asyncio.to_thread(recover_orphans, Path(self._hello.store), self._writer, self._journal)
+        except (OSError, sqlite3.Error) as error:
+            self._journal.note(StoreFailed(label="recover", detail=str(error)))
+        if self._collectors is not None:
+            await self._collectors.close()
+        await asyncio.to_thread(self._writer.close)
+
+    async def _export(self, trial: Trial) -> None:
+        endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+        if not any(os.environ.get(name) for name in endpoints):
+            return
+        try:
+            sent, failed = await asyncio.wait_for(asyncio.to_thread(self._send_trace, trial), EXPORT_S)
+        except Exception as error:  # noqa: BLE001 - whatever a collector or its library does, the record is stored
+            self._journal.note(ExportFailed(label="otlp", detail=repr(error)))
+        else:
+            if failed:
+                self._journal.note(ExportFailed(label="otlp", detail=f"{failed} of {sent + failed} spans refused"))
+
+    def _send_trace(self, trial: Trial) -> tuple[int, int]:
+        # Imported late: the OpenTelemetry packages cost more start-up than all of the observer.
+        from fairtrial.exporters.otlp import TraceExport, endpoint_named
+
+        if not endpoint_named(os.environ):
+            return 0, 0
+        export = TraceExport(version=__version__, host=self._host.name)
+        try:
+            return export.send(trial, root_span_id=self._hello.root_span_id, parent_span_id=self._hello.parent_span_id)
+        finally:
+            export.close()
+
+    async def _send(self, kind: feed.Kind, value: dict[str, object]) -> None:
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._link, feed.encode_json(kind, value))
+        except OSError as error:
+            self._journal.note(RecordIgnored(label=kind.name, detail=str(error)))
+
+
+def docker_upstream(info: DockerInfo) -> DockerUpstream | None:
+    """The engine to watch, or None with the reason in `info.skipped`."""
+    if info.url is None:
+        return None
+    return DockerUpstream(url=info.url, tls_verify=info.tls_verify, tls_dir=info.tls_dir)
+
+
+def start_ticks(pid: int, proc: Path = Path("/proc")) -> int | None:
+    """Start time of a process in clock ticks since boot, which with the boot id tells a pid from its reuse."""
+    try:
+        fields = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        return int(fields[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
+    """The processor's name as the kernel gives it."""
+    try:
+        with path.open() as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        return None
+    return None
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write beside, then rename: a reader never sees half a record.  What is no regular file is written as it is."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m fairtrial.middleware.app --feed-fd N`."""
+    parser = argparse.ArgumentParser(
+        prog="fairtrial-observer", description="Started by `fairtrial run`; not for people."
+    )
+    parser.add_argument("--feed-fd", type=int, required=True)
+    options = parser.parse_args(arguments)
+    link = socket.socket(fileno=options.feed_fd)
+    asyncio.run(Observer(link, Journal(sys.stderr)).run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,291 @@
+"""The commands for people: what is stored, what it means, what this machine can see.
+
+In: a command line.  Out: text, or JSON with `--json`.  `fairtrial run` does not come through here on its way to
+the agent (`fairtrial/__main__.py` takes the short path); its row stands here so that help shows it.
+Exit status: 0; 1 when there is nothing to show; 2 for a line that cannot be understood.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fairtrial import __version__
+from fairtrial.middleware.attribution.thresholds import load as load_thresholds
+from fairtrial.middleware.closing import judged, recover_orphans
+from fairtrial.middleware.core.config import config_path, describe, read, store_file
+from fairtrial.middleware.core.errors import FairtrialError, UsageError
+from fairtrial.middleware.core.selfevents import Journal
+from fairtrial.middleware.report.text import headline, printable, seconds, show_lines
+from fairtrial.middleware.store.database import latest_record, observations_of, open_database
+from fairtrial.middleware.store.merge import merge_file
+from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
+from fairtrial.middleware.store.writer import StoreWriter, explain
+
+app = typer.Typer(
+    name="fairtrial",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    help="Stands beside an agent and says, with evidence, whether a failure was the infrastructure's or the model's.",
+    epilog="Start with: fairtrial demo. Then put `fairtrial run --` before your agent's command.",
+)
+import_app = typer.Typer(no_args_is_help=True, help="Bring records from elsewhere into the store.")
+config_app = typer.Typer(no_args_is_help=True, help="The settings in force.")
+_RUN, _READ, _MACHINE = "Run an agent", "Read what happened", "This machine"
+app.add_typer(import_app, name="import", rich_help_panel=_READ)
+app.add_typer(config_app, name="config", rich_help_panel=_MACHINE)
+
+StoreOption = Annotated[
+    Path | None, typer.Option("--store", help="The store to read [default: $FAIRTRIAL_STORE, else the state folder].")
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; the exit status."""
+    try:
+        result = app(args=arguments, standalone_mode=False, prog_name="fairtrial")
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    except typer.Abort:
+        return 130
+    except FairtrialError as error:
+        print(f"fairtrial: {error}", file=sys.stderr)
+        return error.exit_code
+    except Exception as error:
+        show = getattr(error, "show", None)
+        if show is None:
+            raise
+        show()
+        return int(getattr(error, "exit_code", 2))
+    return result if isinstance(result, int) else 0
+
+
+def _store_file(chosen: Path | None) -> Path:
+    return Path(store_file(os.environ, None if chosen is None else str(chosen)))
+
+
+def _numbers(settings: list[str]) -> dict[str, float]:
+    numbers: dict[str, float] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        try:
+            numbers[name.strip()] = float(value)
+        except ValueError:
+            raise UsageError(f"--set {setting!r} is no NAME=NUMBER.", remedy="Such as: --set stall_s=60") from None
+        if not equals:
+            raise UsageError(f"--set {setting!r} has no `=`.", remedy="Such as: --set stall_s=60")
+    return numbers
+
+
+def _leave(sentence: str, status: int = 1) -> NoReturn:
+    print(f"fairtrial: {sentence}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+@contextmanager
+def _reading(store: Path | None) -> Iterator[sqlite3.Connection]:
+    path = _store_file(store)
+    try:
+        database = open_database(path, read_only=True)
+    except FileNotFoundError:
+        _leave(f"there is no store at {path} yet; `fairtrial run -- COMMAND` makes one")
+    except (OSError, sqlite3.Error) as error:
+        _leave(explain(path, error))
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def _one(database: sqlite3.Connection, wanted: str) -> TrialRow:
+    rows = find_trial(database, wanted)
+    if not rows:
+        _leave(f"no trial matches {wanted!r}; `fairtrial trials` lists them, `last` is the newest")
+    if len(rows) > 1 and len({row.name for row in rows}) > 1:
+        shown = ", ".join(row.trial[-12:] for row in rows[:5])
+        _leave(f"{wanted!r} may be {len(rows)} trials: {shown}; type more of the id")
+    return rows[0]
+
+
+@app.command(
+    rich_help_panel=_RUN,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def run(context: typer.Context) -> int:
+    """Run a command under observation: fairtrial run -- claude -p "…"  (fairtrial run --help)."""
+    from fairtrial.middleware.relay.supervise import main as run_main
+
+    return run_main(context.args)
+
+
+@app.command(rich_help_panel=_RUN)
+def demo(
+    only: Annotated[str | None, typer.Option("--only", help="Run one of the six trials by name.")] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Six scripted trials against a stand-in model server, offline: what was booked, and what was true."""
+    from fairtrial.middleware.demo.show import run_demo
+
+    return run_demo(only=only, as_json=as_json)
+
+
+@app.command(rich_help_panel=_READ)
+def trials(
+    run: Annotated[str | None, typer.Option("--run", help="Only trials of this run.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, the newest first.")] = 20,
+    failed: Annotated[bool, typer.Option("--failed", help="Only trials that did not pass.")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List trials, the newest first."""
+    _close_orphans(_store_file(store))
+    with _reading(store) as database:
+        rows = list_trials(database, run=run, limit=limit, failed_only=failed)
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+        return
+    if not rows:
+        _leave("no trial matches; `fairtrial run -- COMMAND` makes one", 0)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("trial", "started", "took", "task", "booked", "ended by", "verdict", "sentence"):
+        table.add_column(column, no_wrap=column != "sentence", overflow="ellipsis")
+    for row in rows:
+        table.add_row(*_cells(row))
+    _console().print(table)
+
+
+def _console() -> Console:
+    # A pipe has no width: 200 columns keep one trial on one line for grep.
+    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, soft_wrap=False)
+
+
+def _cells(row: TrialRow) -> tuple[str, ...]:
+    started = datetime.fromtimestamp(row.started_ns / 1e9).astimezone().strftime("%m-%d %H:%M:%S")
+    took = "running" if row.ended_ns is None else seconds((row.ended_ns - row.started_ns) / 1e9)
+    booked = row.outcome or "open"
+    if row.signal:
+        booked += f" (signal {row.signal})"
+    elif row.exit_code:
+        booked += f" (exit {row.exit_code})"
+    step = f" step {row.step}" if row.step else ""
+    verdict = " ".join(part for part in (row.blame, row.grade, row.cause) if part) + step if row.blame else "-"
+    cells = (row.trial[-12:], started, took, row.task or row.name or "-", booked, row.terminated_by or "-", verdict)
+    return tuple(printable(cell) for cell in (*cells, row.sentence or ""))
+
+
+def _close_orphans(path: Path) -> None:
+    """Trials whose run was killed are closed by whoever looks next; a store that cannot be written stays as it is."""
+    if not path.exists() or not os.access(path, os.W_OK):
+        return
+    quiet = Journal(open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
+    writer = StoreWriter(path, quiet)
+    try:
+        recover_orphans(path, writer, quiet)
+    except (OSError, sqlite3.Error):
+        # The reader that follows meets the same fault and says it in a sentence.
+        return
+    finally:
+        writer.close()
+
+
+@app.command(rich_help_panel=_READ)
+def show(
+    trial: Annotated[str, typer.Argument(help="A trial's id, its beginning or end, its name, or `last`.")] = "last",
+    replay: Annotated[bool, typer.Option("--replay", help="Compute the verdict anew from what is stored.")] = False,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="THRESHOLD=VALUE", help="With --replay: another threshold.")
+    ] = None,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one trial: the verdict, its evidence, each step, what was watched."""
+    if settings and not replay:
+        _leave("--set changes a verdict that is computed anew: add --replay", 2)
+    with _reading(store) as database:
+        row = _one(database, trial)
+        stored = latest_record(database, row.trial)
+        kept = list(observations_of(database, row.trial)) if replay or stored is None else []
+    if replay or stored is None:
+        thresholds = load_thresholds(_numbers(settings or []))
+        revision = (stored.verdict.revision if stored and stored.verdict else 0) + 1
+        record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision)
+    else:
+        record = stored
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+        return
+    print("\n".join(show_lines(record)))
+    if replay and stored is not None and stored.verdict is not None and record.verdict is not None:
+        before, after = headline(stored.verdict), headline(record.verdict)
+        changed = "the same as stored" if before == after else f"stored was: {before}"
+        print(f"\nREPLAY  from {len(kept)} observations: {changed}")
+
+
+@app.command(rich_help_panel=_MACHINE)
+def doctor(
+    command: Annotated[
+        list[str] | None, typer.Argument(help="The command that you want to run under fairtrial.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> int:
+    """What fairtrial can see on this machine, and what `run` would change."""
+    from fairtrial.middleware.doctor import examine, print_findings
+
+    findings = examine(dict(os.environ), command or [])
+    if as_json:
+        print(json.dumps([asdict(finding) for finding in findings], indent=2))
+    else:
+        print_findings(findings)
+    return 0
+
+
+@import_app.command("store")
+def import_store(
+    path: Annotated[Path, typer.Argument(help="A spill file (.jsonl) or another store (.db).")],
+    store: StoreOption = None,
+) -> None:
+    """Bring the rows of a spill file, or of another store, into the store. Doing it twice changes nothing."""
+    target = _store_file(store)
+    try:
+        database = open_database(target)
+    except (OSError, sqlite3.Error) as error:
+        _leave(explain(target, error))
+    try:
+        merged = merge_file(database, path)
+    except (OSError, sqlite3.Error) as error:
+        _leave(f"{path} could not be read: {error}")
+    finally:
+        database.close()
+    damaged = f", {merged.damaged} damaged lines skipped" if merged.damaged else ""
+    print(f"{merged.read} observations and {merged.trials} trials read, {merged.added} rows new{damaged}")
+
+
+@config_app.command("show")
+def config_show() -> None:
+    """Print every setting in force, secrets masked, and where it came from."""
+    print(f"# {config_path(os.environ)}")
+    for setting in describe(read(os.environ, {})):
+        changed = "" if setting.value == setting.default else f"   (default {setting.default})"
+        print(f"{setting.key} = {setting.value}{changed}   # {setting.doc}")
+
+
+@app.callback(invoke_without_command=True)
+def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"fairtrial {__version__}")
+        raise typer.Exit

@@ -1,0 +1,127 @@
+"""From stored observations to a closed trial: used live, on replay, and for trials whose run process died.
+
+In: observations.  Out: a `Trial` with its verdict.  A fault of ours in assembling or judging gives an
+indeterminate verdict that says so; it never takes the record away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from fairtrial.middleware.attribution.engine import judge
+from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from fairtrial.middleware.core.causes import CAUSES
+from fairtrial.middleware.core.observations import Observation, Subject, TrialEnded
+from fairtrial.middleware.core.records import Blame, Grade, Outcome, Trial, Verdict
+from fairtrial.middleware.core.selfevents import Journal, RecordIgnored
+from fairtrial.middleware.core.sink import Source, this_host
+from fairtrial.middleware.steps.assembler import assemble
+from fairtrial.middleware.store.database import observations_of, open_database
+from fairtrial.middleware.store.queries import OpenTrial, orphans
+from fairtrial.middleware.store.writer import StoreWriter
+
+GATE_EXIT: Final = 75
+"""EX_TEMPFAIL: worth a retry."""
+
+
+def judged(
+    observations: Iterable[Observation],
+    trial_id: str,
+    journal: Journal,
+    *,
+    thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    revision: int = 1,
+) -> Trial:
+    """Assemble and judge."""
+    kept = list(observations)
+    try:
+        assembly = assemble(kept, trial_id)
+    except Exception as error:  # noqa: BLE001 - a fault of ours must not take the record away
+        journal.note(RecordIgnored(label="assemble", detail=repr(error)))
+        return Trial(trial=trial_id, verdict=_our_fault("assembling", error, revision))
+    try:
+        verdict = judge(assembly, thresholds, revision=revision)
+    except Exception as error:  # noqa: BLE001 - same
+        journal.note(RecordIgnored(label="judge", detail=repr(error)))
+        verdict = _our_fault("judging", error, revision)
+    return msgspec.structs.replace(assembly.trial, verdict=verdict)
+
+
+def _our_fault(doing: str, error: Exception, revision: int) -> Verdict:
+    return Verdict(
+        blame=Blame.INDETERMINATE,
+        sentence=f"fairtrial itself failed while {doing} ({error!r}); the observations are stored, please report it.",
+        revision=revision,
+    )
+
+
+def gate_answer(trial: Trial) -> int | None:
+    """75 when a failed trial was ended by infra, proved, or blamed on it, proved; None: keep the command's status."""
+    verdict = trial.verdict
+    if verdict is None or trial.outcome is Outcome.PASSED or verdict.blame is Blame.MODEL:
+        return None
+    ended = verdict.terminated_by
+    by_infra = (
+        ended is not None
+        and ended.grade is Grade.PROVED
+        and ended.cause in CAUSES
+        and Blame.INFRA in CAUSES[ended.cause].may_blame
+        and verdict.blame in (Blame.INFRA, Blame.INDETERMINATE)
+    )
+    blamed = verdict.blame is Blame.INFRA and verdict.grade is Grade.PROVED
+    return GATE_EXIT if by_infra or blamed else None
+
+
+def recover_orphans(store: Path, writer: StoreWriter, journal: Journal) -> int:
+    """Close the trials whose run process and observer are both dead, as `recovered`; how many there were."""
+    database = open_database(store, read_only=True)
+    try:
+        dead = orphans(database, owner_alive)
+        for trial_id in dead:
+            kept = list(observations_of(database, trial_id))
+            source = Source("observer", kept.append, host=this_host(), trial=trial_id)
+            last = max(kept, key=lambda o: o.mono_ns, default=None)
+            ended = TrialEnded(closed="recovered", why="fairtrial was killed while the trial ran")
+            observation = source.emit(
+                ended,
+                subject=Subject(trial=trial_id),
+                wall_ns=last.wall_ns if last else None,
+                mono_ns=last.mono_ns if last else None,
+            )
+            writer.put(observation)
+            writer.close_trial(judged(kept, trial_id, journal))
+    finally:
+        database.close()
+    return len(dead)
+
+
+def owner_alive(trial: OpenTrial) -> bool:
+    """Whether the run process of an open trial still lives: same boot, same pid, same start time."""
+    if trial.pid is None:
+        return False
+    host = this_host()
+    if trial.boot_id is not None and host.boot_id is not None and trial.boot_id != host.boot_id:
+        return False
+    try:
+        stat = Path(f"/proc/{trial.pid}/stat").read_bytes()
+    except OSError:
+        return _exists(trial.pid) if not Path("/proc/self/stat").exists() else False
+    if trial.start_ticks is None:
+        return True
+    fields = stat.rpartition(b")")[2].split()
+    return len(fields) > 19 and int(fields[19]) == trial.start_ticks and fields[0] not in (b"Z", b"X")
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,73 @@
+"""The first word of the feed: what the run process tells the observer about the run.
+
+In: the JSON payload of a HELLO record.  Out: a typed `Hello`; fields that another version of the run process leaves out
+keep their defaults, unknown ones are skipped.  `relay/supervise.py` writes it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fairtrial.middleware.core.records import Record
+
+
+class DoorInfo(Record, frozen=True, kw_only=True):
+    """One bound model door."""
+
+    name: str = ""
+    scheme: str = "https"
+    host: str = ""
+    port: int = 0
+    """Port of the upstream."""
+    door_port: int = 0
+    base_path: str = ""
+
+
+class DockerInfo(Record, frozen=True, kw_only=True):
+    """The engine that the docker CLI would use, resolved from the environment; `skipped` says why there is none."""
+
+    url: str | None = None
+    tls_verify: bool = False
+    tls_dir: str | None = None
+    source: str | None = None
+    skipped: str | None = None
+
+
+class Hello(Record, frozen=True, kw_only=True):
+    """Everything the observer needs to know before the first byte."""
+
+    protocol: int = 0
+    pid: int = 0
+    wall_ns: int = 0
+    mono_ns: int = 0
+    boot_ns: int = 0
+    trial: str = ""
+    name: str | None = None
+    run: str | None = None
+    task: str | None = None
+    try_: int | None = msgspec.field(default=None, name="try")
+    command: list[str] = []
+    store: str = ""
+    json: str | None = None
+    trace_id: str | None = None
+    root_span_id: str | None = None
+    parent_span_id: str | None = None
+    tokens: dict[str, str] = {}
+    """Trial token -> trial id."""
+    doors: list[DoorInfo] = []
+    docker: DockerInfo = DockerInfo()
+    options: dict[str, object] = {}
+    verbose: bool = False
+    quiet: bool = False
+    gate: bool = False
+    resumed: bool = False
+    """This observer replaces one that died."""
+    close_only: bool = False
+    """Only close the trial: there will be no traffic."""
+    gap_since_ns: int | None = None
+    """CLOCK_MONOTONIC of the predecessor's death."""
+
+
+def parse_hello(payload: bytes) -> Hello:
+    """Raises `msgspec.ValidationError` or `DecodeError` for a payload that is no hello."""
+    return msgspec.json.decode(payload, type=Hello)

@@ -1,0 +1,124 @@
+"""Runs the demo's trials under `fairtrial run` and shows what was booked beside what was true.
+
+In: the list of trials.  Out: progress on stderr while it runs, one table (or JSON) at the end, exit status 0 when each
+trial that could run here was judged as it was written down beforehand, else 1.  The trials' records go to a store of
+their own in a temporary folder; nothing of the user's is read or written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.demo.box import Ceiling, memory_ceiling
+from fairtrial.middleware.demo.standin import running_standin
+from fairtrial.middleware.demo.trials import TRIALS, DemoTrial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of the table; `skipped` says why a trial could not run here."""
+
+    name: str
+    what: str
+    booked: str
+    ended_by: str
+    verdict: str
+    sentence: str
+    as_expected: bool
+    skipped: str | None = None
+
+
+def run_demo(*, only: str | None = None, as_json: bool = False) -> int:
+    """Run all six trials, or one by name."""
+    chosen = [trial for trial in TRIALS if only in (None, trial.name)]
+    if not chosen:
+        names = ", ".join(trial.name for trial in TRIALS)
+        print(f"fairtrial: no demo trial is called {only!r}; there are: {names}", file=sys.stderr)
+        return 2
+    progress = Console(stderr=True, highlight=False)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="fairtrial-demo-") as folder, memory_ceiling() as ceiling:
+        for number, trial in enumerate(chosen, 1):
+            progress.print(f"[{number}/{len(chosen)}] {trial.name}: {trial.what} …", markup=False)
+            rows.append(_run_one(trial, Path(folder), ceiling))
+            progress.print(f"      → {rows[-1].skipped or rows[-1].verdict}", markup=False)
+    if as_json:
+        print(json.dumps([asdict(row) for row in rows], indent=2))
+    else:
+        _print_table(rows)
+    return 0 if all(row.as_expected or row.skipped for row in rows) else 1
+
+
+def _run_one(trial: DemoTrial, folder: Path, ceiling: Ceiling | str) -> Row:
+    empty = Row(
+        name=trial.name, what=trial.what, booked="-", ended_by="-", verdict="-", sentence="-", as_expected=False
+    )
+    if trial.needs_ceiling and isinstance(ceiling, str):
+        return _skipped(empty, f"not run: {ceiling}")
+    limits = ceiling if trial.needs_ceiling and isinstance(ceiling, Ceiling) else Ceiling(kind="none")
+    record = folder / f"{trial.name}.json"
+    with running_standin(trial.steps, trial.faults) as server:
+        command = [sys.executable, "-m", "fairtrial", "run", "--quiet", "--run", "demo", "--name", trial.name]
+        command += ["--store", str(folder / "store.db"), "--json", str(record), "--"]
+        command += [*limits.before, sys.executable, "-m", "fairtrial.middleware.demo.agent", *limits.options]
+        done = subprocess.run(
+            command,
+            env=dict(os.environ) | {"ANTHROPIC_BASE_URL": server.url, "ANTHROPIC_API_KEY": "dummy"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    if not record.exists():
+        return _skipped(empty, f"fairtrial wrote no record: {done.stderr.strip()[-300:]}")
+    return _row(trial, msgspec.json.decode(record.read_bytes(), type=Trial))
+
+
+def _skipped(row: Row, why: str) -> Row:
+    return Row(**(asdict(row) | {"skipped": why, "as_expected": why.startswith("not run")}))
+
+
+def _row(trial: DemoTrial, record: Trial) -> Row:
+    verdict = record.verdict
+    if verdict is None:
+        raise RuntimeError(f"trial {trial.name} has no verdict")
+    ended = verdict.terminated_by
+    got = (verdict.blame.value, verdict.grade.value if verdict.grade else None, verdict.cause)
+    # A model failure has no cause of the table; only its blame was written down.
+    as_expected = got == trial.expected if trial.expected[0] != "model" else got[0] == "model"
+    if trial.name == "oom-harmless":
+        as_expected = got[0] == "none" and any(p.cause == "container.oom_kill" for p in verdict.present)
+    words = [verdict.blame.value, verdict.grade.value if verdict.grade else "", verdict.cause or ""]
+    if verdict.present:
+        words.append(f"(present: {verdict.present[0].cause})")
+    return Row(
+        name=trial.name,
+        what=trial.what,
+        booked=f"{record.outcome.value} (exit {record.exit_code})",
+        ended_by=f"{ended.cause} ({ended.grade.value})" if ended else "nothing outside",
+        verdict=" ".join(word for word in words if word),
+        sentence=verdict.sentence,
+        as_expected=as_expected,
+    )
+
+
+def _print_table(rows: list[Row]) -> None:
+    table = Table(title="What a harness would have booked, and what was true", show_lines=True)
+    for name, ratio in (("trial", 2), ("booked", 2), ("ended by", 3), ("verdict", 3), ("in a sentence", 7)):
+        table.add_column(name, ratio=ratio, overflow="fold")
+    for row in rows:
+        sentence = row.skipped or row.sentence
+        note = "" if row.as_expected or row.skipped else "  [NOT AS WRITTEN DOWN BEFOREHAND]"
+        table.add_row(row.name, row.booked, row.ended_by, row.verdict, f"{sentence}{note}")
+    Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False).print(table)

@@ -1,0 +1,213 @@
+"""`fairtrial doctor`: on one screen, what can be seen on this machine and what `run` would change.
+
+In: an environment and, if given, the command that somebody wants to run.  Out: findings, each `ok`, `partial` or
+`no`, with the reason and, where something can be done, what to do.  It changes nothing: no door stays open, no
+variable is set, nothing is written but a probe file in the state folder, removed at once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+from urllib.parse import urlsplit
+
+from rich.console import Console
+from rich.table import Table
+
+from fairtrial import __version__
+from fairtrial.collectors.cgroup_paths import locate
+from fairtrial.middleware.core.config import store_file
+from fairtrial.middleware.core.masking import mask_url
+from fairtrial.middleware.relay import docker_upstream, settings_files
+from fairtrial.middleware.relay.environment import Wishes, plan_doors
+from fairtrial.middleware.report.text import printable, size
+
+State = Literal["ok", "partial", "no"]
+PROXIES: Final = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+CA_VARIABLES: Final = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the screen; `remedy` is what to type or change, where there is something."""
+
+    name: str
+    state: State
+    text: str
+    remedy: str | None = None
+
+
+def examine(environ: Mapping[str, str], command: Sequence[str]) -> list[Finding]:
+    """Look at everything, in the order of the screen."""
+    return [
+        *_program(),
+        _ports(),
+        _store(environ),
+        _own_cgroup(Path("/proc")),
+        _host_kills(Path("/proc/vmstat")),
+        _kernel_log(),
+        _docker(environ),
+        _otlp(environ),
+        *_network(environ),
+        *_agent(environ, command),
+    ]
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """One row each."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for ratio, wrap in ((None, True), (None, True), (1, False)):
+        table.add_column(no_wrap=wrap, ratio=ratio, overflow="fold")
+    for finding in findings:
+        remedy = f" → {finding.remedy}" if finding.remedy else ""
+        table.add_row(finding.state, finding.name, printable(finding.text + remedy))
+    Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False).print(table)
+
+
+def _program() -> Iterator[Finding]:
+    from importlib.util import find_spec
+
+    loop = "uvloop" if find_spec("uvloop") else "asyncio"
+    python = f"Python {platform.python_version()}"
+    yield Finding("fairtrial", "ok", f"{__version__}, {python}, event loop {loop}, kernel {platform.release()}")
+
+
+def _ports() -> Finding:
+    try:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            probe.listen()
+    except OSError as error:
+        return Finding(
+            "model door", "no", f"no loopback port can be bound: {error.strerror}", "allow binding 127.0.0.1"
+        )
+    return Finding("model door", "ok", "a loopback port can be bound")
+
+
+def _store(environ: Mapping[str, str]) -> Finding:
+    path = Path(store_file(environ))
+    folder = next(parent for parent in path.parents if parent.exists())
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".fairtrial-probe-"):
+            pass
+    except OSError as error:
+        return Finding("store", "no", f"{path}: {error.strerror}", "name another one: --store PATH or $FAIRTRIAL_STORE")
+    room = os.statvfs(folder)
+    free = room.f_bavail * room.f_frsize
+    if free < 100 << 20:
+        return Finding("store", "partial", f"{path}: only {size(free)} free", "free some space or name another disk")
+    return Finding("store", "ok", f"{path} ({size(free)} free)")
+
+
+def _own_cgroup(proc: Path) -> Finding:
+    try:
+        places = locate("self", proc=proc)
+    except OSError as error:
+        return Finding("own cgroup", "no", f"{proc} cannot be read: {error.strerror}")
+    memory = places.places.get("memory")
+    if memory is None:
+        return Finding(
+            "own cgroup", "no", f"cgroup {places.version}: {places.missing.get('memory', 'no memory controller')}"
+        )
+    name = "memory.max" if memory.v2 else "memory.limit_in_bytes"
+    peak = memory.path / ("memory.peak" if memory.v2 else "memory.max_usage_in_bytes")
+    ceiling = _ceiling(memory.path / name)
+    resettable = "resettable" if os.access(peak, os.W_OK) else "not resettable (peaks per step are bounds)"
+    seen = f"cgroup {places.version}, {ceiling}, high-water mark {resettable if peak.exists() else 'absent'}"
+    return Finding("own cgroup", "ok" if peak.exists() else "partial", seen)
+
+
+def _ceiling(path: Path) -> str:
+    try:
+        text = path.read_text().strip()
+    except OSError:
+        return "no ceiling of its own"
+    if text == "max" or int(text) >= 1 << 60:
+        return "no memory ceiling"
+    return f"memory ceiling {size(int(text))}"
+
+
+def _host_kills(path: Path) -> Finding:
+    try:
+        known = any(line.startswith("oom_kill ") for line in path.read_text().splitlines())
+    except OSError:
+        known = False
+    if known:
+        return Finding("host oom counter", "ok", f"{path} counts every OOM kill of this node")
+    return Finding("host oom counter", "no", f"{path} has no oom_kill line; a zero cannot clear the memory")
+
+
+def _kernel_log() -> Finding:
+    try:
+        os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))
+    except OSError as error:
+        why = f"/dev/kmsg: {error.strerror}"
+        return Finding("kernel log", "no", f"{why}; that a kill happened is still seen, who died is not")
+    return Finding("kernel log", "ok", "victims of OOM kills can be named")
+
+
+def _docker(environ: Mapping[str, str]) -> Finding:
+    upstream = docker_upstream.resolve(environ)
+    if upstream.url is None:
+        return Finding(
+            "docker", "no", upstream.skipped or "no engine", "containers are not watched; nothing else changes"
+        )
+    import docker
+    from docker.errors import DockerException
+
+    where = f"{mask_url(upstream.url)} ({upstream.source})"
+    try:
+        client = docker.DockerClient(base_url=upstream.url, timeout=3)
+        version = client.version()
+        client.close()
+    except (DockerException, OSError) as error:
+        return Finding("docker", "no", f"{where} does not answer: {error}", "start the engine or correct DOCKER_HOST")
+    return Finding("docker", "ok", f"engine {version.get('Version')} at {where}; its containers' events are watched")
+
+
+def _otlp(environ: Mapping[str, str]) -> Finding:
+    url = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
+    if not url:
+        return Finding("traces", "no", "OTEL_EXPORTER_OTLP_ENDPOINT is not set", "set it to see trials in Jaeger")
+    parts = urlsplit(url)
+    try:
+        port = parts.port or (443 if parts.scheme == "https" else 4318)
+        socket.create_connection((parts.hostname or "", port), timeout=2).close()
+    except (OSError, ValueError) as error:
+        return Finding(
+            "traces", "no", f"{mask_url(url)} does not answer ({error})", "runs go on; the record stays in the store"
+        )
+    return Finding("traces", "ok", f"{mask_url(url)} accepts connections")
+
+
+def _network(environ: Mapping[str, str]) -> Iterator[Finding]:
+    proxies = [f"{name}={mask_url(environ[name])}" for name in PROXIES if environ.get(name)]
+    if proxies:
+        yield Finding("proxy", "ok", f"{', '.join(proxies)}: used towards the model API, doors are excepted")
+    for name in CA_VARIABLES:
+        path = environ.get(name)
+        if path and Path(path).is_file():
+            yield Finding("certificates", "ok", f"{name}={path}: trusted in addition to the system's")
+        elif path:
+            yield Finding("certificates", "no", f"{name}={path} is no file", f"correct or unset {name}")
+
+
+def _agent(environ: Mapping[str, str], command: Sequence[str]) -> Iterator[Finding]:
+    found = settings_files.inspect(command, environ, os.getcwd(), reader=docker_upstream.read_text)
+    for note in found.sentences(adapt=False):
+        yield Finding("settings file", "partial", note.text)
+    plan = plan_doors(environ, Wishes(leave=found.leave))
+    for door in plan.doors:
+        variables = ", ".join(pointer.variable for pointer in door.pointers)
+        yield Finding("run would set", "ok", f"{variables} → a door to {mask_url(door.origin)}")
+    for joined in plan.joined:
+        yield Finding("run would keep", "ok", f"{joined.variable}: it points to a door of the run around this one")
+    for note in plan.notes:
+        yield Finding("note", "partial", note.text)
