@@ -1,0 +1,755 @@
+"""The engine: one client connection coupled to one upstream connection of the same lifetime.
+
+In: an accepted socket and a `Route` (where it leads, which head lines change).  Out: the same bytes on the
+other side, the same ending on the other side, and records for the observer.  Bytes pass first: what came
+from the upstream is written to the client before anybody looks at it.  No pool, no retry, no cache, no
+status of our own, except the 400 of a shared door (`refuse_bad_heads`).
+
+The rules for ends are DESIGN section 3, "Ends"; every handler below names the one that it carries out.
+Whatever raises in here closes both sides (`_fault`): a pair is never left half alive.
+
+The CLOSE record: {first: client|upstream|fairtrial, how: fin|rst|tls_ragged|dial|abort, errno, text, first_ns,
+client_last_ns, upstream_last_ns, bytes_up, bytes_down, lag_max_s, suspend_gap_s, in_flight, messages}.
+A RESPONSE_END of a failed attempt carries the same `first`, `close_how`, `errno`, `text`, `*_last_ns`,
+`lag_max_s`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntFlag
+from time import monotonic_ns
+from typing import Final, Literal, Protocol
+
+from fairtrial.middleware.relay.dial import DialFailed, Dialler, DialReport
+from fairtrial.middleware.relay.ends import Link
+from fairtrial.middleware.relay.feed import FeedSender, suspended_ns
+from fairtrial.middleware.relay.framing import (
+    BadRequest,
+    Blind,
+    BodyData,
+    InFlight,
+    MessageEnd,
+    RequestEvent,
+    RequestFramer,
+    ResponseFramer,
+    Tunnel,
+)
+from fairtrial.middleware.relay.heads import RequestHead, ResponseHead
+from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
+from fairtrial.middleware.wire.feed import Flag, Kind
+
+_UPSTREAM_FLUSH_S: Final = 60.0
+"""How long an upstream whose client is gone may take to accept what was already read from the client."""
+
+First = Literal["client", "upstream", "fairtrial"]
+
+
+@dataclass(frozen=True, slots=True)
+class DoorPolicy:
+    """What differs between doors.
+
+    `client_eof`: what a client's FIN means while a request is in flight: `gone` (TCP model door), `half` (TCP
+    Docker door), `unix` (POLLHUP tells the two apart).  `docker`: its unframed 200 opens a tunnel.
+    """
+
+    client_eof: Literal["gone", "half", "unix"] = "gone"
+    docker: bool = False
+
+
+class Route(Protocol):
+    """What a door tells the engine."""
+
+    label: str
+    upstream: Upstream
+    dialler: Dialler
+    policy: DoorPolicy
+
+    def rewrite(self, head: RequestHead) -> tuple[bytes, str | None]:
+        """The head as it goes upstream, and the trial that its token names (None: no known token)."""
+        ...
+
+    def rewrite_loosely(self, rest: bytes) -> bytes:
+        """The same for bytes that are no good head: change what can be recognised, else nothing."""
+        ...
+
+
+class Owner(Protocol):
+    """What a pair needs of the relay that accepted it."""
+
+    feed: FeedSender
+    settings: RelaySettings
+    counters: Counters
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that both sockets are on."""
+        ...
+
+    def forget(self, pair: Pair) -> None:
+        """Both sides are closed."""
+
+    def swallow(self, error: Exception) -> None:
+        """Count a fault of ours."""
+
+    def overdue_s(self) -> float:
+        """How late the loop is at this moment."""
+        ...
+
+
+class Pause(IntFlag):
+    """Why the client is not read."""
+
+    DIALLING = 1
+    UPSTREAM_FULL = 2
+    HELD = 4
+    PIPELINE = 8
+    REFUSING = 16
+    UPSTREAM_DEAD = 32
+
+
+class Pair:
+    """One client connection and its upstream."""
+
+    def __init__(self, relay: Owner, route: Route, client: Link, conn: int, peer: str) -> None:
+        self._relay = relay
+        self._loop = relay.loop
+        self._feed = relay.feed
+        self._settings = relay.settings
+        self._route = route
+        self.conn = conn
+        self._client = client
+        self._upstream: Link | None = None
+        self._requests = RequestFramer(docker=route.policy.docker)
+        self._responses = ResponseFramer(docker=route.policy.docker)
+        self._msg = 0
+        self._open_request = 0
+        self._trial: str | Literal[False] | None = False
+        self._tunnel = 0
+        self._up_blind = False
+        self._down_blind = False
+        self._paused = Pause(0)
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._eof_pending = False
+        self._refusing: str | None = None
+        self._dial_task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._blocked_since_ns: dict[str, int] = {}
+        self._first: First | None = None
+        self._how = ""
+        self._errno: int | None = None
+        self._text: str | None = None
+        self._first_ns = 0
+        self._client_last_ns: int | None = None
+        self._upstream_last_ns: int | None = None
+        self._bytes_up = 0
+        self._bytes_down = 0
+        self.lag_max_s = 0.0
+        self._suspended_ns = suspended_ns()
+        self._in_flight_at_end = 0
+        self._finished = False
+        client.watch_fin = route.policy.client_eof != "half"
+        client.on_data = self._client_data
+        client.on_eof = self._guard(self._client_eof)
+        client.on_error = self._guard(self._client_error)
+        client.on_write_failed = self._guard(self._client_write_failed)
+        client.on_blocked = self._guard(self._client_blocked)
+        client.on_drained = self._guard(self._client_drained)
+        client.on_hangup = self._guard(self._client_hangup)
+        client.on_closed = self._closed
+        self._json(Kind.OPEN, {"door": route.label, "upstream": route.upstream.url, "peer": peer})
+        client.resume()
+
+    # ------------------------------------------------------------------ records
+
+    def _record(self, kind: int, payload: bytes, msg: int = 0, flags: int = 0, t_ns: int = 0) -> None:
+        self._feed.record(kind, payload, self.conn, msg, flags, t_ns)
+
+    def _json(self, kind: int, value: dict[str, object], msg: int = 0, t_ns: int = 0) -> None:
+        self._feed.record_json(kind, value, self.conn, msg, 0, t_ns)
+
+    def _guard(self, act: Callable[..., None]) -> Callable[..., None]:
+        def guarded(*args: object) -> None:
+            try:
+                act(*args)
+            except Exception as error:  # noqa: BLE001 - outermost frame: a fault of ours ends the pair, and is counted
+                self._fault(error)
+
+        return guarded
+
+    def _fault(self, error: Exception) -> None:
+        self._relay.swallow(error)
+        self._note_first("fairtrial", "abort", None, f"{type(error).__name__}: {error}")
+        self._abort()
+
+    def _swallow(self, error: Exception) -> None:
+        """Observing failed: the bytes go on, nobody looks any more."""
+        self._relay.swallow(error)
+        try:
+            self._go_down_blind(f"fault in observing: {type(error).__name__}")
+        except Exception as second:  # noqa: BLE001 - outermost frame
+            self._fault(second)
+
+    def _note_first(self, first: First, how: str, code: int | None, text: str | None) -> None:
+        if self._first is None:
+            self._first, self._how, self._errno, self._text = first, how, code, text
+            self._first_ns = monotonic_ns()
+
+    # ------------------------------------------------------------------ client -> upstream
+
+    def _client_data(self, data: bytes, t_ns: int) -> None:
+        try:
+            self._client_last_ns = t_ns
+            self._bytes_up += len(data)
+            if self._tunnel or self._up_blind:
+                self._to_upstream(data)
+                if self._tunnel:
+                    self._record(Kind.TUNNEL_UP, data, self._tunnel, 0, t_ns)
+                return
+            if self._refusing is not None:
+                return
+            self._take_requests(self._requests.feed(data), t_ns)
+            framer = self._requests
+            if framer.holding:
+                if framer.held_bytes > self._settings.held_bytes:
+                    self._pause(Pause.HELD)
+            elif framer.head_pending:
+                self._watch_dawdling()
+        except Exception as error:  # noqa: BLE001 - outermost frame
+            self._fault(error)
+
+    def _take_requests(self, events: list[RequestEvent], t_ns: int) -> None:
+        out: list[bytes] = []
+        notes: list[tuple[int, bytes, int]] = []
+        bad: BadRequest | None = None
+        for event in events:
+            if isinstance(event, BodyData):
+                out.append(event.wire)
+                if event.payload:
+                    notes.append((Kind.REQUEST_DATA, event.payload, self._msg))
+            elif isinstance(event, RequestHead):
+                self._msg += 1
+                self._relay.counters.requests += 1
+                head, trial = self._route.rewrite(event)
+                out.append(head)
+                if not self._down_blind:
+                    self._responses.fifo.append(InFlight(self._msg, event.method, event.may_tunnel))
+                self._open_request = self._msg
+                if trial != self._trial:
+                    self._trial = trial
+                    notes.append((Kind.NOTE, _trial_note(trial), self._msg))
+                notes.append((Kind.REQUEST_HEAD, event.raw, self._msg))
+            elif isinstance(event, MessageEnd):
+                self._open_request = 0
+                notes.append((Kind.REQUEST_END, b'{"wire_bytes":%d,"complete":true}' % event.wire_bytes, self._msg))
+            else:
+                bad = event
+        if out:
+            self._to_upstream(out[0] if len(out) == 1 else b"".join(out))
+        for kind, payload, msg in notes:
+            self._record(kind, payload, msg, 0, t_ns)
+        if len(self._responses.fifo) > self._settings.pipeline_depth:
+            self._pause(Pause.PIPELINE)
+        if bad is not None:
+            self._take_bad(bad)
+
+    def _to_upstream(self, data: bytes) -> None:
+        upstream = self._upstream
+        if upstream is not None:
+            upstream.write(data)
+            return
+        self._pending.append(data)
+        self._pending_bytes += len(data)
+        if self._pending_bytes > self._settings.held_bytes:
+            self._pause(Pause.DIALLING)
+        if self._dial_task is None and not self._finished:
+            self._dial_task = self._loop.create_task(self._dial(), name=f"fairtrial-dial-{self.conn}")
+
+    def _take_bad(self, bad: BadRequest) -> None:
+        """The request side cannot be framed: `serve` refuses, `run` becomes a blind tunnel."""
+        if self._settings.refuse_bad_heads:
+            self._relay.counters.refused += 1
+            self._json(Kind.NOTE, {"event": "refused", "reason": bad.reason, "in_body": bad.in_body})
+            if bad.in_body:
+                self._note_first("fairtrial", "abort", None, f"refused: {bad.reason}")
+                self._abort()
+            else:
+                self._refuse(bad.reason)
+            return
+        self._relay.counters.blind += 1
+        self._json(Kind.BLIND, {"side": "request", "reason": bad.reason}, self._msg)
+        self._up_blind = True
+        self._client.watch_fin = False
+        self._to_upstream(bad.rest if bad.in_body else self._route.rewrite_loosely(bad.rest))
+
+    def _refuse(self, reason: str) -> None:
+        self._refusing = reason
+        self._pause(Pause.REFUSING)
+        self._refuse_if_due()
+
+    def _refuse_if_due(self) -> None:
+        """The 400 comes behind the responses in flight, never into one."""
+        if self._refusing is None or not (self._responses.idle or self._down_blind):
+            return
+        self._note_first("fairtrial", "fin", None, f"refused: {self._refusing}")
+        body = f"fairtrial refused this request: {self._refusing}\n".encode()
+        self._client.write(
+            b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+            % len(body)
+            + body
+        )
+        self._cancel_dial()
+        if self._upstream is not None:
+            self._upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+        self._client.finish_and_discard()
+
+    def _watch_dawdling(self) -> None:
+        if self._settings.refuse_bad_heads and self._timer is None:
+            msg = self._msg
+            self._timer = self._loop.call_later(self._settings.head_timeout_s, self._guard(self._dawdled), msg)
+
+    def _dawdled(self, msg: int) -> None:
+        self._timer = None
+        if self._requests.head_pending and self._refusing is None and not self._finished:
+            if msg == self._msg:
+                self._relay.counters.refused += 1
+                self._json(Kind.NOTE, {"event": "refused", "reason": "a head that dawdles", "in_body": False})
+                self._refuse("a head that dawdles")
+            else:
+                self._watch_dawdling()
+
+    def _pause(self, why: Pause) -> None:
+        if not self._paused:
+            self._client.pause()
+        self._paused |= why
+
+    def _resume(self, why: Pause) -> None:
+        if self._paused & why:
+            self._paused &= ~why
+            if not self._paused:
+                self._client.resume()
+
+    # ------------------------------------------------------------------ the dial
+
+    async def _dial(self) -> None:
+        began_ns = monotonic_ns()
+        try:
+            link, report = await self._route.dialler.dial()
+        except DialFailed as failed:
+            self._guard(self._dial_failed)(failed.report)
+        except asyncio.CancelledError:
+            spent_s = (monotonic_ns() - began_ns) / 1e9
+            report = DialReport(stage="cancelled", error="the client was gone before the upstream answered")
+            self._json(Kind.DIAL, report.as_json() | {"spent_s": spent_s}, self._msg)
+        except Exception as error:  # noqa: BLE001 - outermost frame of this task
+            self._fault(error)
+        else:
+            if self._finished or self._client.closed:
+                link.reset()
+            else:
+                self._guard(self._dialled)(link, report)
+        finally:
+            self._dial_task = None
+            self._closed()
+
+    def _dial_failed(self, report: DialReport) -> None:
+        """A failed dial is shown as a reset without a byte; the reason is in the record."""
+        self._relay.counters.dial_failed += 1
+        self._json(Kind.DIAL, report.as_json(), self._msg)
+        self._note_first("upstream", "dial", report.errno, f"{report.stage}: {report.error}")
+        self._settle()
+        self._client.reset()
+
+    def _dialled(self, link: Link, report: DialReport) -> None:
+        self._upstream = link
+        link.on_data = self._upstream_data
+        link.on_eof = self._guard(self._upstream_eof)
+        link.on_error = self._guard(self._upstream_error)
+        link.on_write_failed = self._guard(self._upstream_write_failed)
+        link.on_blocked = self._guard(self._upstream_blocked)
+        link.on_drained = self._guard(self._upstream_drained)
+        link.on_hangup = self._guard(self._upstream_hangup)
+        link.on_closed = self._closed
+        pending, self._pending = self._pending, []
+        self._pending_bytes = 0
+        link.write(pending[0] if len(pending) == 1 else b"".join(pending))
+        if self._eof_pending:
+            link.finish()
+        self._json(Kind.DIAL, report.as_json(), self._msg)
+        self._resume(Pause.DIALLING)
+        link.resume()
+        link.start()
+
+    def _cancel_dial(self) -> None:
+        if self._dial_task is not None:
+            self._dial_task.cancel()
+
+    # ------------------------------------------------------------------ upstream -> client
+
+    def _upstream_data(self, data: bytes, t_ns: int) -> None:
+        try:
+            self._client.write(data)  # bytes pass first
+            self._upstream_last_ns = t_ns
+            self._bytes_down += len(data)
+        except Exception as error:  # noqa: BLE001 - outermost frame
+            self._fault(error)
+            return
+        if self._tunnel:
+            self._record(Kind.TUNNEL_DOWN, data, self._tunnel, 0, t_ns)
+        elif not self._down_blind:
+            try:
+                self._observe_response(data, t_ns)
+            except Exception as error:  # noqa: BLE001 - observing fails open
+                self._swallow(error)
+
+    def _observe_response(self, data: bytes, t_ns: int) -> None:
+        responses = self._responses
+        if self._up_blind and responses.idle:
+            return
+        payload: list[bytes] = []
+        msg = responses.fifo[0].msg if responses.fifo else 0
+        for event in responses.feed(data):
+            if isinstance(event, BodyData):
+                payload.append(event.payload)
+                continue
+            if payload:
+                self._record(Kind.RESPONSE_DATA, b"".join(payload), msg, 0, t_ns)
+                payload.clear()
+            if isinstance(event, ResponseHead):
+                msg = event.msg
+                self._record(Kind.RESPONSE_HEAD, event.raw, msg, Flag.INTERIM if event.interim else 0, t_ns)
+                if self._requests.holding and not event.interim and event.msg == self._msg and event.status != 101:
+                    self._release_to_http(t_ns)
+            elif isinstance(event, MessageEnd):
+                self._record(
+                    Kind.RESPONSE_END,
+                    b'{"wire_bytes":%d,"complete":true,"how":"framed"}' % event.wire_bytes,
+                    event.msg,
+                    0,
+                    t_ns,
+                )
+                self._response_ended()
+            elif isinstance(event, Tunnel):
+                self._open_tunnel(event, t_ns)
+            else:
+                assert isinstance(event, Blind)
+                self._relay.counters.blind += 1
+                self._go_down_blind(event.reason)
+        if payload:
+            self._record(Kind.RESPONSE_DATA, payload[0] if len(payload) == 1 else b"".join(payload), msg, 0, t_ns)
+
+    def _response_ended(self) -> None:
+        if self._paused & Pause.PIPELINE and len(self._responses.fifo) <= self._settings.pipeline_depth // 2:
+            self._resume(Pause.PIPELINE)
+        if self._refusing is not None:
+            self._refuse_if_due()
+
+    def _release_to_http(self, t_ns: int) -> None:
+        """No tunnel came of the upgrade: what was held are requests like any other."""
+        if self._route.policy.docker and self._responses.fifo and self._responses.fifo[0].may_tunnel is False:
+            return
+        self._take_requests(self._requests.release_to_http(), t_ns)
+        self._resume(Pause.HELD)
+        if self._eof_pending and self._upstream is not None:
+            self._upstream.finish()
+
+    def _open_tunnel(self, event: Tunnel, t_ns: int) -> None:
+        self._tunnel = event.msg or self._msg or 1
+        self._client.watch_fin = False
+        held = self._requests.release_to_tunnel()
+        if held:
+            self._to_upstream(held)
+        self._record(Kind.RESPONSE_END, b'{"wire_bytes":0,"complete":true,"how":"tunnel"}', event.msg, 0, t_ns)
+        if held:
+            self._record(Kind.TUNNEL_UP, held, self._tunnel, 0, t_ns)
+        if event.rest:
+            self._record(Kind.TUNNEL_DOWN, event.rest, self._tunnel, 0, t_ns)
+        if self._paused:
+            self._client.pause()  # watches anew, without FIN
+        self._resume(Pause.HELD | Pause.PIPELINE)
+        if self._eof_pending and self._upstream is not None:
+            self._upstream.finish()
+
+    def _go_down_blind(self, reason: str) -> None:
+        self._down_blind = True
+        self._json(Kind.BLIND, {"side": "response", "reason": reason}, self._msg)
+        waiting = list(self._responses.fifo)
+        self._responses.fifo.clear()
+        for request in waiting:
+            self._json(Kind.RESPONSE_END, {"wire_bytes": None, "complete": None, "how": "blind"}, request.msg)
+        if self._requests.holding:  # whether a tunnel opened cannot be told any more: bytes pass
+            held = self._requests.release_to_tunnel()
+            self._up_blind = True
+            if held:
+                self._to_upstream(held)
+        self._resume(Pause.HELD | Pause.PIPELINE)
+        self._refuse_if_due()
+
+    # ------------------------------------------------------------------ back-pressure
+
+    def _client_blocked(self) -> None:
+        self._blocked_since_ns["client"] = monotonic_ns()
+        if self._upstream is not None:
+            self._upstream.pause()
+
+    def _client_drained(self) -> None:
+        self._unblocked("client")
+        if self._upstream is not None:
+            self._upstream.resume()
+
+    def _upstream_blocked(self) -> None:
+        self._blocked_since_ns["upstream"] = monotonic_ns()
+        self._pause(Pause.UPSTREAM_FULL)
+
+    def _upstream_drained(self) -> None:
+        self._unblocked("upstream")
+        self._resume(Pause.UPSTREAM_FULL)
+
+    def _unblocked(self, side: str) -> None:
+        since_ns = self._blocked_since_ns.pop(side, None)
+        if since_ns is not None:
+            self._json(Kind.BLOCKED, {"side": side, "since_ns": since_ns, "until_ns": monotonic_ns()}, self._msg)
+
+    # ------------------------------------------------------------------ ends of the client
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is in flight in either direction."""
+        return (
+            not self._tunnel
+            and not self._up_blind
+            and not self._down_blind
+            and self._refusing is None
+            and self._requests.at_boundary
+            and self._responses.idle
+        )
+
+    def _client_eof(self, _ragged: bool) -> None:
+        upstream = self._upstream
+        if upstream is not None and upstream.read_ended:  # the second EOF closes both
+            self._note_first("client", "fin", None, None)
+            self._settle()
+            upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+            self._client.finish_and_close()
+        elif self._tunnel or self._up_blind:  # half-close is forwarded
+            self._half_close()
+        elif self.idle or (upstream is None and self._dial_task is None):
+            self._note_first("client", "fin", None, None)
+            if upstream is not None:
+                upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+            self._client.finish_and_close()
+        elif self._route.policy.client_eof == "gone" or self._refusing is not None or self._client.vanished():
+            self._client_gone("fin", None, None)
+        else:
+            self._half_close()
+
+    def _half_close(self) -> None:
+        if self._tunnel or self._up_blind:  # elsewhere a half-close is no ending
+            self._note_first("client", "fin", None, "half-close")
+        if self._upstream is None or self._requests.held_bytes:
+            self._eof_pending = True
+        else:
+            self._upstream.finish()
+
+    def _client_gone(self, how: str, code: int | None, text: str | None) -> None:
+        """Nobody is there to answer: the upstream is aborted at once."""
+        self._note_first("client", how, code, text)
+        self._settle()
+        self._cancel_dial()
+        upstream = self._upstream
+        if upstream is not None:
+            if how == "fin" and not upstream.unsent_bytes:
+                upstream.close()
+            else:
+                upstream.reset()
+        self._client.reset()
+
+    def _client_error(self, error: OSError) -> None:
+        """RST of the client: at once, but in a tunnel behind what it had sent before."""
+        if (self._tunnel or self._up_blind or self._route.policy.client_eof != "gone") and self._upstream is not None:
+            self._note_first("client", "rst", error.errno, error.strerror)
+            self._settle()
+            self._upstream.reset_when_delivered(_UPSTREAM_FLUSH_S)
+            self._client.close()
+        else:
+            self._client_gone("rst", error.errno, error.strerror)
+
+    def _client_write_failed(self, error: OSError) -> None:
+        if self._tunnel or self._up_blind or self._route.policy.client_eof != "gone":
+            self._note_first("client", "rst", error.errno, error.strerror)
+            self._client.resume()  # read what it had sent; the error comes behind it
+        else:
+            self._client_gone("rst", error.errno, error.strerror)
+
+    def _client_hangup(self, code: int | None) -> None:
+        """Seen by the watch while the client was not read (paused upload, full dial, held upgrade)."""
+        if code is not None:
+            self._client_write_failed(OSError(code, "connection reset while not being read"))
+        elif not (self._tunnel or self._up_blind) and (
+            self._route.policy.client_eof == "gone" or self._client.vanished()
+        ):  # half-closed unix clients stay
+            self._client_gone("fin", None, None)
+
+    # ------------------------------------------------------------------ ends of the upstream
+
+    def _upstream_eof(self, ragged: bool) -> None:
+        assert self._upstream is not None
+        until_close = not self._tunnel and self._responses.until_close
+        if until_close and not ragged:
+            end = self._responses.eof()
+            if end is not None:
+                payload = b'{"wire_bytes":%d,"complete":true,"how":"close_delimited"}' % end.wire_bytes
+                self._record(Kind.RESPONSE_END, payload, end.msg)
+        self._note_first("upstream", "tls_ragged" if ragged else "fin", None, None)
+        self._settle()
+        if ragged and (until_close or self._tunnel):  # the client could not tell this end from a clean one
+            self._upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+            self._client.reset_when_delivered()
+        elif self._client.read_ended:  # the second EOF closes both
+            self._upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+            self._client.finish_and_close()
+        else:
+            self._client.finish()
+            if self._refusing is not None:
+                self._upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+                self._client.finish_and_discard()
+            elif not self._tunnel:
+                self._arm_half_open()
+
+    def _arm_half_open(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        seen = self._client_last_ns
+        self._timer = self._loop.call_later(self._settings.half_open_s, self._guard(self._half_open_over), seen)
+
+    def _half_open_over(self, seen_ns: int | None) -> None:
+        """A client that keeps a connection whose upstream is gone: its kernel would not have kept it either."""
+        self._timer = None
+        if self._finished:
+            return
+        if seen_ns == self._client_last_ns and not self._client.unsent_bytes:
+            if self._upstream is not None:
+                self._upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+            self._client.finish_and_close()
+        else:
+            self._arm_half_open()
+
+    def _upstream_error(self, error: OSError) -> None:
+        """RST → RST, behind everything that the upstream had sent."""
+        assert self._upstream is not None
+        self._note_first("upstream", "rst", error.errno, error.strerror)
+        self._settle()
+        self._upstream.close()
+        self._client.reset_when_delivered()
+
+    def _upstream_write_failed(self, error: OSError) -> None:
+        """It takes no more; what it had answered is still read, then the error comes."""
+        self._note_first("upstream", "rst", error.errno, error.strerror)
+        self._pause(Pause.UPSTREAM_DEAD)
+
+    def _upstream_hangup(self, code: int | None) -> None:
+        if code is not None:
+            self._note_first("upstream", "rst", code, "reset while the client was slow to read")
+
+    # ------------------------------------------------------------------ the end of the pair
+
+    def _settle(self) -> None:
+        """Every attempt that cannot complete any more gets its one end, with who failed first."""
+        self.lag_max_s = max(self.lag_max_s, self._relay.overdue_s())
+        waiting = list(self._responses.fifo)
+        self._in_flight_at_end += len(waiting)
+        self._responses.fifo.clear()
+        how = {"client": "client_gone", "upstream": "cut", "fairtrial": "aborted"}[self._first or "fairtrial"]
+        if self._open_request:
+            self._json(Kind.REQUEST_END, {"wire_bytes": None, "complete": False}, self._open_request)
+            self._open_request = 0
+        for request in waiting:
+            self._json(
+                Kind.RESPONSE_END,
+                {
+                    "wire_bytes": self._responses.wire_bytes if request.responded else 0,
+                    "complete": False,
+                    "how": how,
+                    "first": self._first,
+                    "close_how": self._how,
+                    "errno": self._errno,
+                    "text": self._text,
+                    "first_ns": self._first_ns,
+                    "client_last_ns": self._client_last_ns,
+                    "upstream_last_ns": self._upstream_last_ns,
+                    "lag_max_s": self.lag_max_s,
+                },
+                request.msg,
+            )
+
+    def abort(self, text: str) -> None:
+        """End both sides now, as fairtrial's doing (shutdown)."""
+        self._note_first("fairtrial", "abort", None, text)
+        self._abort()
+
+    def close_idle(self) -> None:
+        """FIN both ways, for a pair that carries nothing (shutdown)."""
+        self._note_first("fairtrial", "fin", None, "shutdown")
+        if self._upstream is not None:
+            self._upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+        self._client.finish_and_close()
+
+    def _abort(self) -> None:
+        self._settle()
+        self._cancel_dial()
+        if self._upstream is not None:
+            self._upstream.reset()
+        self._client.reset()
+
+    def _closed(self) -> None:
+        """One side is closed for good; the pair is over when both are and no dial runs."""
+        upstream = self._upstream
+        if self._finished or not self._client.closed:
+            if not self._finished and upstream is not None and upstream.closed and self._first is None:
+                self._fault(RuntimeError("the upstream was closed without a reason"))
+            return
+        if self._dial_task is not None:
+            return
+        if upstream is not None and not upstream.closed:
+            if not upstream.closing:
+                upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+            return
+        self._finished = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._settle()
+        for side in tuple(self._blocked_since_ns):
+            self._unblocked(side)
+        self._json(
+            Kind.CLOSE,
+            {
+                "first": self._first,
+                "how": self._how,
+                "errno": self._errno,
+                "text": self._text,
+                "first_ns": self._first_ns,
+                "client_last_ns": self._client_last_ns,
+                "upstream_last_ns": self._upstream_last_ns,
+                "bytes_up": self._bytes_up,
+                "bytes_down": self._bytes_down,
+                "lag_max_s": self.lag_max_s,
+                "suspend_gap_s": _gap_s(suspended_ns() - self._suspended_ns),
+                "in_flight": self._in_flight_at_end,
+                "messages": self._msg,
+            },
+        )
+        self._relay.forget(self)
+
+
+def _trial_note(trial: str | None) -> bytes:
+    import json
+
+    return json.dumps({"event": "trial", "trial": trial, "token": None if trial is None else "known"}).encode()
+
+
+def _gap_s(gap_ns: int) -> float:
+    """Seconds asleep; the two clocks are read a moment apart, so less than a millisecond is none."""
+    return gap_ns / 1e9 if gap_ns > 1_000_000 else 0.0

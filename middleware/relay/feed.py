@@ -1,0 +1,324 @@
+"""Sends copies and stamps to the observer process, and never makes anybody wait for it.
+
+In: records of `wire/feed.py` from the engine and the supervisor.  Out: one byte stream on a non-blocking
+unix socket, handed over about every 2 ms or as soon as 64 KiB are waiting.  The queue is bounded in bytes:
+when it is full, body bytes go first (an empty record with `Flag.DROPPED` and the count stays), control
+records live on a reserve, and what finds no room at all is counted in a LOST record.  Nothing here raises
+into the engine.  When the observer dies `on_dead` is called once; `attach` gives a new socket.
+
+`LoopLag` is the relay's suspicion against itself: how late its own loop woke.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import select
+import socket
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import Final
+
+from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Flag, Kind
+
+FLUSH_S: Final = 0.002
+FLUSH_BYTES: Final = 64 * 1024
+RESERVE_BYTES: Final = 1024 * 1024
+_BATCH_BYTES: Final = 256 * 1024
+_SOCKET_BYTES: Final = 4 * 1024 * 1024
+_DATA_KINDS: Final = frozenset((Kind.REQUEST_DATA, Kind.RESPONSE_DATA, Kind.TUNNEL_UP, Kind.TUNNEL_DOWN))
+LAG_INTERVAL_S: Final = 0.050
+LAG_NOTICED_S: Final = 0.005
+
+
+@dataclass(slots=True)
+class FeedStats:
+    """Since the start."""
+
+    records: int = 0
+    sent_bytes: int = 0
+    dropped_records: int = 0
+    """Data records whose payload was left out."""
+    dropped_bytes: int = 0
+    lost_records: int = 0
+    """Records that are missing altogether."""
+    lost_bytes: int = 0
+    deaths: int = 0
+    swallowed: int = 0
+
+
+class FeedSender:
+    """The sending end of the feed.  `sock` None: keep records (bounded) until `attach`.
+
+    Usable before a loop runs; it begins to send with the first call inside one.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket | None,
+        *,
+        limit_bytes: int = 8 * 1024 * 1024,
+        on_dead: Callable[[], None] | None = None,
+    ) -> None:
+        self.stats = FeedStats()
+        self._limit = limit_bytes
+        self._on_dead = on_dead
+        self._sock: socket.socket | None = None
+        self._queue: deque[bytes] = deque()
+        self._waiting = 0
+        self._fresh = 0
+        self._lost_records = 0
+        self._lost_bytes = 0
+        self._lost_since_ns = 0
+        self._lost_until_ns = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing = False
+        self._partial: memoryview | None = None
+        self._partial_records = 0
+        if sock is not None:
+            self._take(sock)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Queued and not yet taken by the socket."""
+        return self._waiting
+
+    @property
+    def attached(self) -> bool:
+        """Somebody is there to read."""
+        return self._sock is not None
+
+    def attach(self, sock: socket.socket) -> None:
+        """Send to this socket from now on, beginning at a record's start; the cut record is lost and counted."""
+        self.detach()
+        self._take(sock)
+        self._schedule()
+
+    def detach(self) -> None:
+        """Close the socket; records are kept, bounded, for the next one."""
+        if self._writing and self._loop is not None and self._sock is not None:
+            self._loop.remove_writer(self._sock.fileno())
+        self._writing = False
+        if self._sock is not None:
+            self._sock.close()
+            self._sock = None
+        if self._partial is not None:  # its head may be gone already: a new reader cannot use the rest
+            self._count_lost(self._partial_records, len(self._partial), monotonic_ns())
+            self._waiting -= len(self._partial)
+            self._partial = None
+
+    def _take(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        with suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
+        self._sock = sock
+
+    # ------------------------------------------------------------------ records in
+
+    def record(
+        self, kind: int, payload: bytes = b"", conn: int = 0, msg: int = 0, flags: int = 0, t_ns: int = 0
+    ) -> None:
+        """Queue one record; `t_ns` 0 is now.  Never blocks, never raises."""
+        try:
+            size = len(payload) + HEAD.size
+            now = t_ns or monotonic_ns()
+            self.stats.records += 1
+            if self._waiting + size > self._limit or len(payload) > MAX_PAYLOAD:
+                if kind in _DATA_KINDS:
+                    self.stats.dropped_records += 1
+                    self.stats.dropped_bytes += len(payload)
+                    payload = len(payload).to_bytes(8, "big")
+                    flags |= Flag.DROPPED
+                    size = len(payload) + HEAD.size
+                if self._waiting + size > self._limit + RESERVE_BYTES or len(payload) > MAX_PAYLOAD:
+                    self._count_lost(1, size, now)
+                    return
+            if self._lost_records and self._waiting < self._limit:
+                self._say_lost()
+            self._queue.append(HEAD.pack(kind, flags, 0, conn, msg, now, len(payload)) + payload)
+            self._waiting += size
+            self._fresh += size
+            if self._timer is None or self._fresh >= FLUSH_BYTES:
+                self._schedule()
+        except Exception:  # noqa: BLE001 - observing fails open
+            self.stats.swallowed += 1
+
+    def record_json(
+        self, kind: int, value: dict[str, object], conn: int = 0, msg: int = 0, flags: int = 0, t_ns: int = 0
+    ) -> None:
+        """Queue one record with a JSON object; what JSON does not know is written as its `str`."""
+        try:
+            payload = json.dumps(value, separators=(",", ":"), default=str).encode()
+        except Exception:  # noqa: BLE001 - observing fails open
+            self.stats.swallowed += 1
+            return
+        self.record(kind, payload, conn, msg, flags, t_ns)
+
+    def _count_lost(self, records: int, size: int, now: int) -> None:
+        self.stats.lost_records += records
+        self.stats.lost_bytes += size
+        if not self._lost_records:
+            self._lost_since_ns = now
+        self._lost_records += records
+        self._lost_bytes += size
+        self._lost_until_ns = now
+
+    def _say_lost(self) -> None:
+        value = {
+            "records": self._lost_records,
+            "bytes": self._lost_bytes,
+            "since_ns": self._lost_since_ns,
+            "until_ns": self._lost_until_ns,
+        }
+        self._lost_records = self._lost_bytes = 0
+        payload = json.dumps(value, separators=(",", ":")).encode()
+        record = HEAD.pack(Kind.LOST, 0, 0, 0, 0, monotonic_ns(), len(payload)) + payload
+        self._queue.append(record)
+        self._waiting += len(record)
+
+    # ------------------------------------------------------------------ bytes out
+
+    def _schedule(self) -> None:
+        if self._sock is None:
+            return
+        if self._loop is None:
+            try:
+                self._loop = asyncio.get_running_loop()
+            except RuntimeError:
+                return
+        if self._writing:
+            return
+        if self._fresh >= FLUSH_BYTES:
+            self.flush_now()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(FLUSH_S, self.flush_now)
+
+    def flush_now(self) -> None:
+        """Hand over what the socket takes at once; the rest follows when it takes more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._fresh = 0
+        try:
+            self._send()
+        except OSError:
+            self._died()
+        except Exception:  # noqa: BLE001 - observing fails open
+            self.stats.swallowed += 1
+
+    def _send(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        if self._lost_records and self._waiting < self._limit:
+            self._say_lost()
+        while self._partial is not None or self._queue:
+            if self._partial is None:
+                batch: list[bytes] = []
+                size = 0
+                while self._queue and size < _BATCH_BYTES:
+                    batch.append(self._queue.popleft())
+                    size += len(batch[-1])
+                self._partial_records = len(batch)
+                self._partial = memoryview(batch[0] if len(batch) == 1 else b"".join(batch))
+            try:
+                sent = sock.send(self._partial, socket.MSG_NOSIGNAL)
+            except (BlockingIOError, InterruptedError):
+                sent = 0
+            self._waiting -= sent
+            self.stats.sent_bytes += sent
+            if sent < len(self._partial):
+                self._partial = self._partial[sent:]
+                self._want_write(sock)
+                return
+            self._partial = None
+        if self._writing and self._loop is not None:
+            self._loop.remove_writer(sock.fileno())
+            self._writing = False
+
+    def _want_write(self, sock: socket.socket) -> None:
+        if self._writing:
+            return
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return  # `drain` waits by itself
+        self._loop.add_writer(sock.fileno(), self.flush_now)
+        self._writing = True
+
+    def _died(self) -> None:
+        self.stats.deaths += 1
+        self.detach()
+        if self._on_dead is not None:
+            try:
+                self._on_dead()
+            except Exception:  # noqa: BLE001 - the supervisor's fault must not reach the traffic
+                self.stats.swallowed += 1
+
+    def drain(self, timeout_s: float) -> bool:
+        """Hand over everything, waiting at most `timeout_s` (for the end, when no loop runs any more)."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self.flush_now()
+            sock = self._sock
+            if sock is None or (not self._queue and self._partial is None):
+                return sock is not None
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select((), (sock,), (), left)[1]:
+                return False
+
+    def close(self) -> None:
+        """Let the socket go; what waits is dropped."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.detach()
+        self._queue.clear()
+
+
+def suspended_ns() -> int:
+    """Nanoseconds this machine has slept since boot (CLOCK_BOOTTIME − CLOCK_MONOTONIC)."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+
+class LoopLag:
+    """Samples how late the loop wakes, while somebody is interested.
+
+    `on_lag(lag_s)` is called for every sample over `LAG_NOTICED_S`.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_lag: Callable[[float], None]) -> None:
+        self._loop = loop
+        self._on_lag = on_lag
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ns = 0
+
+    def start(self) -> None:
+        """Begin to sample; harmless when already on."""
+        if self._timer is None:
+            self._arm()
+
+    def stop(self) -> None:
+        """Stop; an idle relay does not wake."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def overdue_s(self) -> float:
+        """How late the pending sample is already: the lag of the very turn that asks."""
+        return max(0.0, (monotonic_ns() - self._due_ns) / 1e9) if self._timer is not None else 0.0
+
+    def _arm(self) -> None:
+        self._due_ns = monotonic_ns() + int(LAG_INTERVAL_S * 1e9)
+        self._timer = self._loop.call_later(LAG_INTERVAL_S, self._sample)
+
+    def _sample(self) -> None:
+        lag_s = (monotonic_ns() - self._due_ns) / 1e9
+        self._arm()
+        if lag_s > LAG_NOTICED_S:
+            self._on_lag(lag_s)

@@ -1,0 +1,92 @@
+"""The model door: one loopback TCP port that leads to one model API.
+
+In: requests to `http://127.0.0.1:PORT/t/<token>/…`.  Out: the same requests to the upstream's base path.  The
+token names the trial and may differ from request to request; it never chooses the upstream, which the
+port alone does.  A request without a known token (somebody curls the door) passes like any other and is
+recorded with trial null.
+
+Towards a plain-http upstream behind a proxy the target becomes absolute-form and Proxy-Authorization is
+added; nothing else of a head changes but target prefix, Host and our own header lines.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from typing import Final
+
+from fairtrial.middleware.relay.coupled import DoorPolicy
+from fairtrial.middleware.relay.dial import Dialler
+from fairtrial.middleware.relay.heads import RequestHead, rewrite
+from fairtrial.middleware.relay.settings import Upstream
+
+TOKEN_PREFIX: Final = b"/t/"
+_FIRST_LINE: Final = re.compile(rb"\A(?:\r?\n)*([^\s]+[ \t]+)(/[^\s]*)")
+_HOST_LINE: Final = re.compile(rb"(\n[Hh][Oo][Ss][Tt]:[ \t]*)([^\r\n]*)")
+
+
+class ModelDoor:
+    """A bound door.  `port` and `url` are for the child's environment; the rest is for the engine."""
+
+    policy = DoorPolicy(client_eof="gone", docker=False)
+
+    def __init__(
+        self, upstream: Upstream, dialler: Dialler, listener: socket.socket, tokens: Mapping[str, str]
+    ) -> None:
+        self.upstream = upstream
+        self.dialler = dialler
+        self.listener = listener
+        self.label = f"model:{upstream.name}"
+        self.host: str = listener.getsockname()[0]
+        self.port: int = listener.getsockname()[1]
+        self._tokens = tokens
+        self._base = upstream.base_path.encode()
+        self._authority = upstream.authority.encode()
+        shown = f"[{self.host}]" if ":" in self.host else self.host
+        self._authority_here = f"{shown}:{self.port}"
+        self._own = re.compile(
+            rb"\Ahttp://" + re.escape(self._authority_here.encode()) + rb"(?=[/?]|\Z)", re.IGNORECASE
+        )
+        self._absolute = b"http://" + self._authority if dialler.absolute_form else b""
+        self._extra = b""
+        if dialler.absolute_form and dialler.proxy is not None and dialler.proxy.authorization is not None:
+            self._extra = b"Proxy-Authorization: " + dialler.proxy.authorization.encode("latin-1") + b"\r\n"
+
+    def url(self, token: str) -> str:
+        """The base URL for a trial: what the child gets instead of the upstream's."""
+        return f"http://{self._authority_here}/t/{token}"
+
+    def rewrite(self, head: RequestHead) -> tuple[bytes, str | None]:
+        """See `coupled.Route`."""
+        target, trial = self._retarget(head.target)
+        return rewrite(head, target, self._authority, self._extra), trial
+
+    def rewrite_loosely(self, rest: bytes) -> bytes:
+        """Path prefix and Host of what looks like a head, so that a blind tunnel still reaches the right page."""
+        match = _FIRST_LINE.match(rest)
+        if match is None:
+            return rest
+        target, _trial = self._retarget(match[2])
+        end = match.end(2)
+        head_end = min(
+            (at for at in (rest.find(b"\n\r\n", end), rest.find(b"\n\n", end)) if at != -1), default=len(rest)
+        )
+        lines = _HOST_LINE.sub(lambda found: found[1] + self._authority, rest[end : head_end + 1])
+        return rest[: match.start(2)] + target + lines + rest[head_end + 1 :]
+
+    def _retarget(self, target: bytes) -> tuple[bytes, str | None]:
+        own = self._own.match(target)
+        if own is not None:  # a client that takes the door for a proxy
+            target = target[own.end() :] or b"/"
+        trial: str | None = None
+        if target.startswith(TOKEN_PREFIX):
+            end = min((at for at in (target.find(b"/", 3), target.find(b"?", 3)) if at != -1), default=len(target))
+            trial = self._tokens.get(target[3:end].decode("latin-1"))
+            if trial is not None:
+                target = target[end:]
+        if target[:1] == b"/":
+            return self._absolute + self._base + target, trial
+        if not target or target[:1] == b"?":
+            return self._absolute + (self._base or b"/") + target, trial
+        return target, trial  # `*`, an authority, somebody else's URL: not ours to change

@@ -1,0 +1,199 @@
+"""The relay: binds doors, accepts, keeps count of the pairs, watches its own loop, and closes in order.
+
+In: `RelaySettings` and a `FeedSender`.  Out: doors.  The child and its environment are the work of
+`supervise.py`; what happens between two sockets is the work of `coupled.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+from time import monotonic_ns
+from typing import Final
+
+from fairtrial.middleware.relay.coupled import Pair, Route
+from fairtrial.middleware.relay.dial import Dialler
+from fairtrial.middleware.relay.ends import HangupWatch, Link
+from fairtrial.middleware.relay.feed import FeedSender, LoopLag
+from fairtrial.middleware.relay.model import ModelDoor
+from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
+from fairtrial.middleware.wire.feed import Kind
+
+_ACCEPT_BATCH: Final = 64
+_ACCEPT_PAUSE_S: Final = 0.1
+_BACKLOG: Final = 1024
+_OUT_OF_ROOM: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop where it can be imported, else asyncio's own; the relay is correct on both."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def new_token() -> str:
+    """128 random bits as hexadecimal digits."""
+    return os.urandom(16).hex()
+
+
+class Relay:
+    """All doors of one relay process.  `counters` may be read at any time."""
+
+    def __init__(self, settings: RelaySettings, feed: FeedSender) -> None:
+        self.settings = settings
+        self.feed = feed
+        self.counters = Counters()
+        self.doors: list[ModelDoor] = []
+        self._tokens: dict[str, str] = {}
+        self._pairs: dict[int, Pair] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watch: HangupWatch | None = None
+        self._lag: LoopLag | None = None
+        self._emptied: asyncio.Event | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop that it runs on; there once a door is open."""
+        if self._loop is None:
+            raise RuntimeError("no door of this relay was opened yet")
+        return self._loop
+
+    def add_token(self, token: str, trial_id: str) -> None:
+        """Requests under `/t/<token>/` belong to this trial from now on."""
+        self._tokens[token] = trial_id
+
+    async def open_model_door(self, upstream: Upstream, *, host: str = "127.0.0.1", port: int = 0) -> ModelDoor:
+        """Bind a port that leads to `upstream`.  Raises `OSError` when it cannot be bound."""
+        watch = self._begin()
+        dialler = Dialler(self.loop, watch, upstream, self.settings)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(_BACKLOG)
+            door = ModelDoor(upstream, dialler, listener, self._tokens)
+        except BaseException:
+            listener.close()
+            raise
+        dialler.warm_up()
+        self.doors.append(door)
+        self.loop.add_reader(listener.fileno(), self._accept, listener, door)
+        proxy = dialler.proxy.label if dialler.proxy is not None else None
+        self.feed.record_json(
+            Kind.NOTE,
+            {
+                "event": "door_bound",
+                "door": door.label,
+                "upstream": upstream.url,
+                "host": door.host,
+                "port": door.port,
+                "via_proxy": proxy,
+            },
+        )
+        return door
+
+    def _begin(self) -> HangupWatch:
+        if self._watch is None:
+            self._loop = asyncio.get_running_loop()
+            self._watch = HangupWatch(self._loop)
+            self._lag = LoopLag(self._loop, self._on_lag)
+        return self._watch
+
+    def _accept(self, listener: socket.socket, route: Route) -> None:
+        assert self._watch is not None
+        assert self._lag is not None
+        for _ in range(_ACCEPT_BATCH):
+            try:
+                sock, address = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self.counters.accept_failed += 1
+                if error.errno in _OUT_OF_ROOM:
+                    self.loop.remove_reader(listener.fileno())
+                    self.loop.call_later(_ACCEPT_PAUSE_S, self._accept_again, listener, route)
+                return
+            sock.setblocking(False)
+            peer = "unix"
+            if isinstance(address, tuple):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                peer = f"{address[0]}:{address[1]}"
+            self.counters.connections += 1
+            self.counters.open_pairs += 1
+            conn = self.counters.connections
+            link = Link(self.loop, sock, self._watch)
+            try:
+                self._pairs[conn] = Pair(self, route, link, conn, peer)
+            except Exception as error:  # noqa: BLE001 - outermost frame: the door goes on
+                self.swallow(error)
+                self.counters.open_pairs -= 1
+                link.reset()
+            else:
+                self._lag.start()
+
+    def _accept_again(self, listener: socket.socket, route: Route) -> None:
+        if listener.fileno() != -1:
+            self.loop.add_reader(listener.fileno(), self._accept, listener, route)
+
+    # ------------------------------------------------------------------ what pairs report
+
+    def forget(self, pair: Pair) -> None:
+        """A pair is over."""
+        if self._pairs.pop(pair.conn, None) is not None:
+            self.counters.open_pairs -= 1
+        if not self._pairs:
+            if self._lag is not None:
+                self._lag.stop()
+            if self._emptied is not None:
+                self._emptied.set()
+
+    def swallow(self, error: Exception) -> None:
+        """Count a fault of ours that must not reach the traffic."""
+        self.counters.swallowed += 1
+        self.counters.last_swallowed = f"{type(error).__name__}: {error}"
+        self.feed.record_json(Kind.NOTE, {"event": "swallowed", "error": self.counters.last_swallowed})
+
+    def overdue_s(self) -> float:
+        """How late the loop is at this moment."""
+        return self._lag.overdue_s() if self._lag is not None else 0.0
+
+    def _on_lag(self, lag_s: float) -> None:
+        for pair in self._pairs.values():
+            pair.lag_max_s = max(pair.lag_max_s, lag_s)
+        if lag_s > self.settings.lag_threshold_s:
+            self.feed.record_json(Kind.LAG, {"lag_s": lag_s})
+
+    # ------------------------------------------------------------------ the end
+
+    async def close(self, grace_s: float) -> None:
+        """Stop listening, let what is in flight end for `grace_s` seconds, then abort the rest as fairtrial's doing."""
+        for door in self.doors:
+            self.loop.remove_reader(door.listener.fileno())
+            door.listener.close()
+        deadline_ns = monotonic_ns() + int(grace_s * 1e9)
+        while self._pairs and monotonic_ns() < deadline_ns:
+            for pair in tuple(self._pairs.values()):
+                if pair.idle:
+                    pair.close_idle()
+            if self._pairs:
+                self._emptied = asyncio.Event()
+                try:
+                    async with asyncio.timeout(min(0.02, max(0.0, (deadline_ns - monotonic_ns()) / 1e9))):
+                        await self._emptied.wait()
+                except TimeoutError:
+                    continue
+        for pair in tuple(self._pairs.values()):
+            pair.abort("fairtrial was shut down")
+        for _ in range(3):  # cancelled dials end in the next turns of the loop
+            await asyncio.sleep(0)
+        if self._lag is not None:
+            self._lag.stop()
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
