@@ -1,5 +1,6 @@
 """What is built is what is in the tree: sdist -> wheel -> a fresh environment."""
 
+import ast
 import os
 import re
 import subprocess
@@ -8,11 +9,12 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 
-from tests.test_layout import ROOMS
+from tests.test_layout import ROOMS, modules
 
 pytestmark = pytest.mark.slow
 
@@ -105,6 +107,32 @@ def test_the_wheel_imports_in_a_fresh_environment_and_knows_its_command(wheel: P
     )
     assert helped.returncode == 0, helped.stderr
     assert "run" in helped.stdout
+
+
+def imported_libraries(root: Path) -> set[str]:
+    """Top-level names that the rooms and the name plate import, without the standard library and ourselves."""
+    names: set[str] = set()
+    for source in [*modules(root), Path("fairtrial/__init__.py"), Path("fairtrial/__main__.py")]:
+        for node in ast.walk(ast.parse((root / source).read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.split(".")[0])
+    return names - sys.stdlib_module_names - {"fairtrial"}
+
+
+def test_every_library_that_the_rooms_import_is_declared(repo_root: Path) -> None:
+    project = tomllib.loads((repo_root / "pyproject.toml").read_text())["project"]
+    declared = [*project["dependencies"], *project["optional-dependencies"]["stats"]]
+    names = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() for line in declared}
+    installed = packages_distributions()
+    loose = [
+        name
+        for name in sorted(imported_libraries(repo_root))
+        if not any(owner.lower().replace("_", "-") in names for owner in installed.get(name, [name]))
+        and not (name == "opentelemetry" and "opentelemetry-sdk" in names)  # a namespace with many owners
+    ]
+    assert loose == [], "declare it in pyproject.toml and run `make lock`, or do without"
 
 
 def test_every_declared_library_is_in_the_locked_list(repo_root: Path) -> None:
