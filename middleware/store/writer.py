@@ -14,7 +14,6 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -65,13 +64,14 @@ def spill_folders(store: Path) -> list[Path]:
 class StoreWriter:
     """One thread, one queue; `failed` says in a sentence what went wrong, or is None."""
 
-    def __init__(self, path: Path, journal: Journal, *, on_failure: Callable[[str], None] | None = None) -> None:
+    def __init__(self, path: Path, journal: Journal, *, page_limit: int | None = None) -> None:
+        """`page_limit`: the most pages that the database may grow to; then it is full, as on a full disk."""
         self.path = path
         self.failed: str | None = None
         self.spill: Path | None = None
         self.kept_in_memory = 0
         self._journal = journal
-        self._on_failure = on_failure
+        self._page_limit = page_limit
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._spill_file: int | None = None
         self._database: sqlite3.Connection | None = None
@@ -106,6 +106,8 @@ class StoreWriter:
     def _work(self) -> None:
         try:
             self._database = open_database(self.path)
+            if self._page_limit is not None:
+                self._database.execute(f"PRAGMA max_page_count={self._page_limit:d}")
         except (OSError, sqlite3.Error) as error:
             self._fail("open", error)
         waiting: list[Observation | _Open | _Close] = []
@@ -158,8 +160,6 @@ class StoreWriter:
                 self._journal.note(StoreFailed(label="close", detail=str(again)))
         self.failed = explain(self.path, error)
         self._journal.note(StoreFailed(label=label, detail=str(error)))
-        if self._on_failure is not None:
-            self._on_failure(self.failed)
 
     def _spill_rows(self, rows: list[Observation | _Open | _Close]) -> None:
         lines = [
