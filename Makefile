@@ -3,7 +3,7 @@
 #
 #   make demo     the main job on a scripted agent, offline        make setup    .venv from the locked list (the others call it)
 #   make test     all tests that this machine can run              make check    format, lint, types, who imports whom
-#   make bench    the budgets of DESIGN section 7, measured        make fix      format and fix what a tool can fix
+#   make bench    the budgets, measured                           make fix      format and fix what a tool can fix
 #   make e2e      only the tests with real clients                 make lock     write the locked list anew from pyproject.toml
 #   make e2e-tools  the real clients that tests/e2e drives         make clean    remove what these verbs made
 
@@ -40,6 +40,7 @@ $(STAMP): pyproject.toml $(LOCK) Makefile
 	if [ -f $@ ] && [ "$$(cat $@)" = "$$want" ] && $(BIN)/python -c 'import fairtrial' 2>/dev/null; then touch $@; exit 0; fi; \
 	if ! $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 		[ -n "$(PYTHON)" ] || { echo "make: no Python 3.11 or newer that runs was found; install one or say make PYTHON=/path/to/python3" >&2; exit 1; }; \
+		"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is not Python 3.11 or newer, or does not run" >&2; exit 1; }; \
 		echo "setup: $(VENV) with $(PYTHON)"; \
 		"$(PYTHON)" -m venv --clear $(VENV) 2>/dev/null || { \
 			"$(PYTHON)" -m venv --clear --without-pip $(VENV) && "$(PYTHON)" -m pip --python $(BIN)/python install --quiet pip; } || { \
