@@ -42,7 +42,10 @@ class Engine:
     pid: int | None = None
 
     def docker(self, *arguments: str, check: bool = True, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
-        """Run the docker client against this engine. Raises CalledProcessError (noted with its stderr), TimeoutExpired."""
+        """Run the docker client against this engine.
+
+        Raises CalledProcessError (noted with its stderr), TimeoutExpired.
+        """
         command = ["docker", "--host", self.docker_host, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=timeout_s)
         if check and done.returncode != 0:
@@ -50,6 +53,10 @@ class Engine:
             failed.add_note(done.stderr)
             raise failed
         return done
+
+    def now(self) -> str:
+        """The engine's time, for `docker events --since` and `--until`."""
+        return self.docker("info", "--format", "{{.SystemTime}}").stdout.strip()
 
     def containers(self, *filters: str) -> list[str]:
         """Ids of all containers, stopped ones included, that match the filters."""
