@@ -1,0 +1,258 @@
+"""The `docker` SDK behind one adapter: it blocks, so it lives in threads; the loop sees only callbacks and futures.
+
+In: where the engine is.  Out: decoded JSON, each event of a container as it comes, and word of every loss and return of
+the stream.  Importing the SDK takes a third of a second and happens in the thread.  Nothing here judges or keeps state
+of containers; that is `docker_events.py`.  A silent, slow or broken engine costs a thread its time, never the loop.
+
+Reconnecting asks for the events since the last one, minus an overlap; the daemon keeps only 256 of them and none over
+its own restart, so whether the last known event was replayed is reported with the return.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from fairtrial.collectors.parse.docker import EventFacts, parse_event, parse_stamp
+
+if TYPE_CHECKING:
+    from docker.client import DockerClient
+
+CALL_TIMEOUT_S: Final = 5.0
+_WORKERS: Final = 3
+_OVERLAP_NS: Final = 1_000_000_000
+_BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_LOCAL_SCHEMES: Final = ("unix://", "http+unix://")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerUpstream:
+    """An engine: `url` as in DOCKER_HOST (unix:///… or tcp://…); PEM file paths where it wants TLS."""
+
+    url: str
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_verify: bool = True
+
+    @property
+    def local(self) -> bool:
+        """Whether its clock is surely ours."""
+        return self.url.startswith(_LOCAL_SCHEMES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """`skew_ns`: its clock minus ours, 0 for a local one."""
+
+    engine_id: str | None
+    version: str | None
+    skew_ns: int
+
+
+class Listener(Protocol):
+    """All called on the event loop, in order."""
+
+    def on_up(self, engine: EngineFacts, *, again: bool) -> None:
+        """The event stream is open; what was there before must now be listed."""
+        ...
+
+    def on_event(self, event: EventFacts) -> None:
+        """One event of a container; replayed ones come again."""
+        ...
+
+    def on_down(self, why: str) -> None:
+        """The stream is not open: called once per loss, and once when it never was."""
+        ...
+
+
+class DockerAdapter:
+    """One engine, one event thread, a few threads for questions."""
+
+    def __init__(self, upstream: DockerUpstream, *, since_ns: int, listener: Listener) -> None:
+        self._upstream = upstream
+        self._listener = listener
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._since_ns = since_ns
+        self._closed = threading.Event()
+        self._stream: _Closable | None = None
+        self._jobs: queue.SimpleQueue[tuple[Callable[[DockerClient], object], Future[object]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._workers = 0
+        self._skew_ns = 0
+
+    def start(self) -> None:
+        """Begin in threads; returns at once."""
+        self._loop = asyncio.get_running_loop()
+        threading.Thread(target=self._follow, name="docker-events", daemon=True).start()
+
+    # --- questions ----------------------------------------------------------------------------------------------
+
+    async def container(self, container_id: str) -> object:
+        """GET /containers/ID/json, None when it is gone or the engine did not answer in time."""
+        return await self._ask(lambda client: client.api.inspect_container(container_id))
+
+    async def exec(self, exec_id: str) -> object:
+        """GET /exec/ID/json, None as above."""
+        return await self._ask(lambda client: client.api.exec_inspect(exec_id))
+
+    async def running(self) -> list[str] | None:
+        """Ids of the running containers, None when the engine did not answer."""
+        found = await self._ask(lambda client: client.api.containers(quiet=True))
+        if not isinstance(found, list):
+            return None
+        rows = cast("list[dict[str, object]]", found)
+        return [str(row["Id"]) for row in rows if "Id" in row]
+
+    async def _ask(self, call: Callable[[DockerClient], object]) -> object:
+        if self._closed.is_set():
+            return None
+        if self._workers < _WORKERS:
+            self._workers += 1
+            threading.Thread(target=self._work, name=f"docker-ask-{self._workers}", daemon=True).start()
+        future: Future[object] = Future()
+        self._jobs.put((call, future))
+        return await asyncio.wrap_future(future)
+
+    def _work(self) -> None:
+        client: DockerClient | None = None
+        while (job := self._jobs.get()) is not None:
+            call, future = job
+            if self._closed.is_set() or not future.set_running_or_notify_cancel():
+                future.cancel()
+                continue
+            try:
+                if client is None:
+                    client = self._client()
+                future.set_result(call(client))
+            except Exception:  # noqa: BLE001 - a thread's outermost frame: every failure of the SDK is "no answer"
+                future.set_result(None)
+        if client is not None:
+            client.close()
+
+    # --- the event stream ---------------------------------------------------------------------------------------
+
+    def _client(self) -> DockerClient:
+        import docker
+        from docker.tls import TLSConfig
+
+        up = self._upstream
+        tls: TLSConfig | bool = False
+        if up.tls_ca or up.tls_cert:
+            pair = (up.tls_cert, up.tls_key) if up.tls_cert and up.tls_key else None
+            tls = TLSConfig(client_cert=pair, ca_cert=up.tls_ca, verify=up.tls_verify)
+        client = docker.DockerClient(base_url=up.url, version="auto", timeout=cast("int", CALL_TIMEOUT_S), tls=tls)
+        client.api.trust_env = False  # a proxy of the environment is not for an engine that was named by address
+        return client
+
+    def _tell(self, call: Callable[..., None], *args: object, **kwargs: object) -> None:
+        loop = self._loop
+        if loop is None or self._closed.is_set():
+            return
+        try:
+            loop.call_soon_threadsafe(lambda: None if self._closed.is_set() else call(*args, **kwargs))
+        except RuntimeError:
+            self._closed.set()  # the loop is closed: nobody listens any more
+
+    def _follow(self) -> None:
+        losses = 0
+        again = False
+        client: DockerClient | None = None
+        while not self._closed.is_set():
+            why = "the engine closed the event stream"
+            try:
+                if client is None:
+                    client = self._client()
+                engine = self._meet(client)
+                events = self._subscribe(client)
+                self._tell(self._listener.on_up, engine, again=again)
+                again = True
+                losses = 0
+                for raw in events:
+                    event = parse_event(raw)
+                    if event is None:
+                        continue
+                    self._since_ns = max(self._since_ns, event.at_ns - self._skew_ns)
+                    self._tell(self._listener.on_event, event)
+            except Exception as error:  # noqa: BLE001 - a thread's outermost frame: the loss is reported with its reason
+                why = _reason(error)
+            if self._closed.is_set():
+                break
+            if losses == 0:
+                self._tell(self._listener.on_down, why)
+            if client is not None:
+                client.close()
+                client = None
+            self._closed.wait(_BACKOFF_S[min(losses, len(_BACKOFF_S) - 1)])
+            losses += 1
+        if client is not None:
+            client.close()
+
+    def _meet(self, client: DockerClient) -> EngineFacts:
+        asked_ns = time.time_ns()
+        info = cast("dict[str, object]", client.info())
+        answered_ns = time.time_ns()
+        if not self._upstream.local:
+            theirs = parse_stamp(info.get("SystemTime"))
+            if theirs is not None:
+                self._skew_ns = theirs - (asked_ns + answered_ns) // 2
+        identity, version = info.get("ID"), info.get("ServerVersion")
+        return EngineFacts(
+            engine_id=identity if isinstance(identity, str) and identity else None,
+            version=version if isinstance(version, str) else None,
+            skew_ns=self._skew_ns,
+        )
+
+    def _subscribe(self, client: DockerClient) -> Iterator[object]:
+        since_ns = self._since_ns + self._skew_ns - _OVERLAP_NS
+        since = f"{since_ns // 1_000_000_000}.{since_ns % 1_000_000_000:09d}"
+        # The daemon takes seconds with a fraction; the SDK passes any text through but is annotated for whole seconds.
+        stream: Any = client.api.events(since=cast("int", since), filters={"type": "container"}, decode=True)
+        self._stream = _Closable(stream)
+        return cast("Iterator[object]", iter(stream))
+
+    def close(self) -> None:
+        """Stop the threads; does not wait for a call that hangs (they are daemon threads)."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        if self._stream is not None:
+            self._stream.close()
+        for _ in range(self._workers):
+            self._jobs.put(None)
+
+
+class _Closable:
+    """Ends a blocking read of another thread by shutting its socket down."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def close(self) -> None:
+        try:
+            response = self._stream._response.raw  # noqa: SLF001 - the SDK's own close() also closes the descriptor under the reader
+            connection = getattr(response, "_connection", None) or getattr(response, "connection", None)
+            sock = getattr(connection, "sock", None)
+            if isinstance(sock, socket.socket):
+                sock.shutdown(socket.SHUT_RDWR)
+            else:
+                self._stream.close()
+        except Exception:  # noqa: BLE001 - closing what is already broken may fail in any way; the thread is a daemon
+            return
+
+
+def _reason(error: Exception) -> str:
+    """One line for people: the innermost cause says more than the SDK's wrapping."""
+    inner: BaseException = error
+    while inner.__cause__ is not None or inner.__context__ is not None:
+        inner = inner.__cause__ or inner.__context__ or inner
+    text = str(inner).strip() or type(inner).__name__
+    return f"{type(error).__name__}: {text}"[:300]

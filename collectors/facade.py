@@ -1,0 +1,501 @@
+"""All collectors of one trial behind one object: what the composition root starts, edges, finishes and closes.
+
+In: a sink, the trial, where the engine is; edges of the trial.  Out: observations to the sink; nothing is returned and
+nothing is raised for a source that cannot be watched, that is said as coverage.  Baseline readings of the node and of
+our own cgroup are taken before `start` returns; everything that can wait (the docker SDK) starts in a thread.
+Runs in the observer process, on its event loop; costs are in `collectors/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from fairtrial.collectors.cgroup import TICK_S, CgroupWatcher
+from fairtrial.collectors.cgroup_files import CgroupFiles
+from fairtrial.collectors.cgroup_paths import CgroupPlaces, locate
+from fairtrial.collectors.docker_adapter import DockerUpstream
+from fairtrial.collectors.docker_events import DockerEvents, container_seen
+from fairtrial.collectors.doorbell import PollBells
+from fairtrial.collectors.host import HostProbe
+from fairtrial.collectors.kernel_log import KernelLog
+from fairtrial.collectors.membership import Join, Presence
+from fairtrial.collectors.network import NetworkCounters
+from fairtrial.collectors.parse.docker import ContainerFacts
+from fairtrial.collectors.process_tree import ProcessTree
+from fairtrial.collectors.readings import Bucket
+from fairtrial.collectors.victims import OWN, KnownExec, VictimJoiner
+from fairtrial.middleware.core.observations import ContainerSeen, CoverageChanged, Host, MutationSeen, Subject
+from fairtrial.middleware.core.sink import Sink, Source
+
+__all__ = ["Collectors", "DockerUpstream"]
+
+_EDGES_PER_S: Final = 20
+_EDGE_BURST: Final = 20
+_SYNC_WATCHERS: Final = 2
+_BIG_CGROUP: Final = 500
+_BIG_CGROUP_EVERY: Final = 10
+_RECONCILE_TICKS: Final = 150
+_GRACE_S: Final = 1.0
+_QUIET_NS: Final = 250_000_000
+_IN_FLIGHT_S: Final = 0.03
+_NOT_UP_S: Final = 0.1
+
+
+class Collectors:
+    """See the module.  `on_mutation` is called with what we changed on the host; `on_container_count` with how many
+    containers this trial has had so far (a watched container makes the end slower, so the relay is told early)."""
+
+    def __init__(
+        self,
+        *,
+        sink: Sink,
+        host: Host,
+        trial_id: str,
+        docker: DockerUpstream | None,
+        started_wall_ns: int,
+        on_mutation: Callable[[MutationSeen], None],
+        on_container_count: Callable[[int], None],
+        proc: Path = Path("/proc"),
+        root: Path = Path("/"),
+        kernel_log: Path = Path("/dev/kmsg"),
+    ) -> None:
+        self._trial_id = trial_id
+        self._proc = proc
+        self._root = root
+        self._on_mutation = on_mutation
+
+        def source(name: str) -> Source:
+            return Source(f"collector.{name}", sink, host=host, trial=trial_id)
+
+        self._cgroup_source = source("cgroup")
+        self._network_source = source("network")
+        self._docker_source = source("docker_events")
+        self._host = HostProbe(source("vmstat"), proc)
+        self._tree = ProcessTree(proc)
+        self._joiner = VictimJoiner(source("kernel_log"), trial_id=trial_id, tree=self._tree, context=self)
+        now_wall_ns, now_ns = time.time_ns(), time.monotonic_ns()
+        self._kernel_log = KernelLog(
+            source("kernel_log"),
+            path=kernel_log,
+            started_mono_ns=now_ns - (now_wall_ns - started_wall_ns),
+            on_victim=self._joiner.take,
+        )
+        self._docker: DockerEvents | None = None
+        if docker is not None:
+            self._docker = DockerEvents(
+                self._docker_source,
+                upstream=docker,
+                trial_id=trial_id,
+                started_ns=started_wall_ns,
+                watch=self,
+                presence=lambda engine: Presence(engine_id=engine, trial_id=trial_id, proc=proc),
+                on_count=on_container_count,
+            )
+        self._watchers: dict[str, CgroupWatcher] = {}
+        self._counted: dict[str, int] = {}
+        self._namespaces: dict[int, str] = {}
+        self._bells: PollBells | None = None
+        self._own: CgroupPlaces | None = None
+        self._own_size = 0
+        self._child: int | None = None
+        self._kills_at_start: int | None = None
+        self._sampler: asyncio.Task[None] | None = None
+        self._edges = Bucket(per_s=_EDGES_PER_S, burst=_EDGE_BURST)
+        self._late_edge: asyncio.TimerHandle | None = None
+        self._late_name: Literal["call_started", "call_ended"] = "call_ended"
+        self._reset_said = False
+        self._ticks = 0
+
+    # --- what the composition root calls ------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Baselines first, then everything else; takes a few milliseconds."""
+        self._bells = PollBells(asyncio.get_running_loop())
+        self._kills_at_start = self._host.oom_kill()
+        self._host.edge("baseline")
+        self._host.cover()
+        self._watch_own("self")
+        self._kernel_log.start()
+        if self._docker is not None:
+            self._docker.start()
+        else:
+            self._docker_source.emit(
+                CoverageChanged(
+                    source="collector.docker_events",
+                    families=["memory", "node"],
+                    state="off",
+                    why="no Docker engine is in use",
+                )
+            )
+        self._sampler = asyncio.get_running_loop().create_task(self._sample(), name="collectors-sampler")
+
+    def child_started(self, pid: int) -> None:
+        """The command under test runs; it is watched in its own cgroup if that is not ours."""
+        self._child = pid
+        self._tree.look(pid)
+        try:
+            places = locate(pid, proc=self._proc, root=self._root)
+        except OSError:
+            return  # it is over already; it was in our cgroup when it was born
+        if self._own is not None and places.hierarchy_path != self._own.hierarchy_path:
+            self._watch_own(str(pid))
+
+    def edge(self, name: Literal["call_started", "call_ended", "end"]) -> None:
+        """Write readings now; a storm of edges is thinned to 20 a second, the last one of it is kept."""
+        if name == "end":
+            self._edge_now("end")
+        elif self._edges.take():
+            self._edge_now(name)
+        else:
+            self._late_name = name
+            if self._late_edge is None:
+                loop = asyncio.get_running_loop()
+                self._late_edge = loop.call_later(self._edges.wait_s(), self._edge_late)
+
+    async def finish(self, deadline_s: float) -> None:
+        """Wait for late events where a container was watched, then take the last readings."""
+        deadline_ns = time.monotonic_ns() + int(deadline_s * 1e9)
+        if self._docker is not None:
+            if not self._docker.up:
+                await self._until(lambda: self._docker is None or self._docker.up, _NOT_UP_S, deadline_ns)
+                if not self._docker.up:
+                    self._docker_source.emit(
+                        CoverageChanged(
+                            source="collector.docker_events",
+                            families=["memory", "node"],
+                            state="off",
+                            why="the engine's events were not reached before the command ended",
+                        )
+                    )
+            await self._until(lambda: False, _IN_FLIGHT_S, deadline_ns)
+            if self._docker.joined or self._docker.busy:
+                await self._until(self._quiet, _GRACE_S, deadline_ns)
+        if self._unread_kills():
+            await self._until(lambda: not self._unread_kills(), _IN_FLIGHT_S, deadline_ns)
+        self._kernel_log.drain()
+        self._joiner.close()
+        for watcher in list(self._watchers.values()):
+            watcher.reading("last")
+        self._host.edge("last")
+
+    async def close(self) -> None:
+        """Let go of everything; safe to call twice."""
+        if self._late_edge is not None:
+            self._late_edge.cancel()
+            self._late_edge = None
+        if self._sampler is not None:
+            self._sampler.cancel()
+            try:
+                await self._sampler
+            except asyncio.CancelledError:
+                pass
+            self._sampler = None
+        if self._docker is not None:
+            self._docker.close()
+        self._kernel_log.close()
+        for watcher in self._watchers.values():
+            watcher.close()
+        self._watchers.clear()
+        if self._bells is not None:
+            self._bells.close()
+        self._host.close()
+
+    # --- edges and ticks ----------------------------------------------------------------------------------------
+
+    def _edge_late(self) -> None:
+        self._late_edge = None
+        self._edges.take()
+        self._edge_now(self._late_name)
+
+    def _edge_now(self, name: Literal["call_started", "call_ended", "end"]) -> None:
+        self._host.edge(name)
+        for index, watcher in enumerate(list(self._watchers.values())):
+            if index < _SYNC_WATCHERS:
+                watcher.reading(name)
+            else:
+                asyncio.get_running_loop().call_soon(watcher.reading, name)
+
+    async def _sample(self) -> None:
+        loop = asyncio.get_running_loop()
+        due_s = loop.time()
+        while True:
+            due_s = max(due_s + TICK_S, loop.time() + TICK_S / 2)
+            await asyncio.sleep(due_s - loop.time())
+            self._ticks += 1
+            for watcher in list(self._watchers.values()):
+                watcher.tick()
+            if self._kernel_log.on:
+                self._scan()
+            if self._docker is not None and self._ticks % _RECONCILE_TICKS == 0:
+                self._docker.reconcile()
+
+    def _scan(self) -> None:
+        """Who is whose parent matters only for victims, and those are named by the kernel log."""
+        for container_id, watcher in self._watchers.items():
+            directory = watcher.files.memory_dir
+            if directory is None:
+                continue
+            if container_id == OWN:
+                if self._own_size < _BIG_CGROUP or self._ticks % _BIG_CGROUP_EVERY == 0:
+                    self._own_size = self._tree.scan(directory)
+            elif self._docker is not None and self._docker.live_execs(container_id):
+                self._tree.scan(directory)
+
+    async def _until(self, done: Callable[[], bool], at_most_s: float, deadline_ns: int) -> None:
+        until_ns = min(deadline_ns, time.monotonic_ns() + int(at_most_s * 1e9))
+        # Most of what is waited for is a counter of the kernel or the clock, which set no Event.
+        while not done() and (left_ns := until_ns - time.monotonic_ns()) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(min(0.01, left_ns / 1e9))
+
+    def _quiet(self) -> bool:
+        docker = self._docker
+        if docker is None:
+            return True
+        calm = time.monotonic_ns() - docker.active_ns >= _QUIET_NS
+        return calm and docker.settled() and self._joiner.pending == 0
+
+    def _unread_kills(self) -> bool:
+        """The node counted a kill that the kernel log has not named yet."""
+        now = self._host.oom_kill()
+        if now is None or self._kills_at_start is None or not self._kernel_log.on:
+            return False
+        return now - self._kills_at_start > self._joiner.seen
+
+    # --- cgroups ------------------------------------------------------------------------------------------------
+
+    def _watch_own(self, pid: str) -> None:
+        """The command's own cgroup, as found.  Nothing is ever written to it."""
+        old = self._watchers.pop(OWN, None)
+        if old is not None:
+            old.close()
+        try:
+            places = locate(pid, proc=self._proc, root=self._root)
+        except (OSError, ValueError) as error:
+            self._cgroup_source.emit(
+                CoverageChanged(
+                    source="collector.cgroup",
+                    families=["memory", "cpu", "disk"],
+                    state="off",
+                    why=f"our own cgroup cannot be found: {error}",
+                    container_id=OWN,
+                )
+            )
+            return
+        self._own = places
+        files = CgroupFiles(places, may_reset=False)
+        shared = self._sharing(places)
+        subject = Subject(trial=self._trial_id, container_id=OWN, cgroup=places.hierarchy_path)
+        watcher = self._make_watcher(OWN, subject, files, pid=pid, born_with_us=False, shared=shared)
+        limit = files.own_limit()
+        self._cgroup_source.emit(
+            ContainerSeen(
+                container_id=OWN,
+                role="own",
+                init_pid=None if pid == "self" else int(pid),
+                cgroup=places.hierarchy_path,
+                cgroup_version=places.version,
+                memory_limit=limit,
+                join="own",
+            ),
+            subject=subject,
+        )
+        assert self._bells is not None
+        watcher.start(self._bells)
+
+    def _sharing(self, places: CgroupPlaces) -> str:
+        """Fairtrial itself is always in there; say who else is."""
+        memory = places.places.get("memory")
+        if places.hierarchy_path == "/":
+            return "the command runs in the root cgroup, which has no limit and holds the whole node"
+        others = 0 if memory is None else self._tree.outsiders(memory.path, os.getppid())
+        if others:
+            return f"the command's cgroup is shared with fairtrial and {others} other processes"
+        return "the command's cgroup is shared with fairtrial itself"
+
+    def _make_watcher(
+        self,
+        container_id: str,
+        subject: Subject,
+        files: CgroupFiles,
+        *,
+        pid: str,
+        born_with_us: bool,
+        shared: str | None,
+    ) -> CgroupWatcher:
+        try:
+            network: NetworkCounters | None = NetworkCounters(self._proc, int(pid) if pid != "self" else os.getpid())
+        except OSError:
+            network = None
+        if network is not None and network.namespace is not None and not network.shared:
+            # One namespace, one count: containers that share it would each be charged with all of it.
+            owner = self._namespaces.setdefault(network.namespace, container_id)
+            if owner != container_id and owner in self._watchers and not self._watchers[owner].gone:
+                network.shared = True
+            else:
+                self._namespaces[network.namespace] = container_id
+        watcher = CgroupWatcher(
+            container_id=container_id,
+            subject=subject,
+            source=self._cgroup_source,
+            network_source=self._network_source,
+            files=files,
+            network=network,
+            surroundings=self,
+            on_reset=self._say_reset,
+            born_with_us=born_with_us,
+            shared=shared,
+            phase=len(self._watchers),
+        )
+        self._watchers[container_id] = watcher
+        return watcher
+
+    def _say_reset(self, container_id: str) -> None:
+        if self._reset_said:
+            return
+        self._reset_said = True
+        self._on_mutation(
+            MutationSeen(
+                what="memory.max_usage_in_bytes reset",
+                old=None,
+                new="0",
+                why="the true memory peak of each step of a container on cgroup v1",
+                side_effects="other readers of this file see the peak since the last model call, not since the "
+                f"container's start (first done for {container_id[:12]})",
+            )
+        )
+
+    # --- Watch: what docker_events.py asks ----------------------------------------------------------------------
+
+    def watch(self, facts: ContainerFacts, *, join: Join) -> ContainerSeen:
+        """Find and watch the cgroup of a container; what cannot be found is said."""
+        seen = container_seen(facts, join=join)
+        subject = Subject(trial=self._trial_id, container_id=facts.id)
+        why: str | None = None
+        places: CgroupPlaces | None = None
+        try:
+            places = locate(facts.init_pid or 0, proc=self._proc, root=self._root, must_contain=facts.id)
+        except OSError as error:
+            why = f"process {facts.init_pid} of the container is not here: {error.strerror} (ended already, or remote)"
+        except ValueError as error:
+            why = str(error)
+        else:
+            if not places.places and places.unified is None:
+                why = next(iter(places.missing.values()), "no cgroup was found")
+        old = self._watchers.pop(facts.id, None)
+        if old is not None:
+            self._counted[facts.id] = self._counted.get(facts.id, 0) + old.kills_seen
+            old.close()
+        if places is None or why is not None:
+            self._cgroup_source.emit(
+                CoverageChanged(
+                    source="collector.cgroup",
+                    families=["memory", "cpu", "disk", "network"],
+                    state="off",
+                    why=why,
+                    container_id=facts.id,
+                ),
+                subject=subject,
+            )
+            return seen
+        files = CgroupFiles(places, may_reset=True)
+        watcher = self._make_watcher(facts.id, subject, files, pid=str(facts.init_pid), born_with_us=True, shared=None)
+        assert self._bells is not None
+        watcher.start(self._bells)
+        if facts.init_pid is not None:
+            self._tree.look(facts.init_pid)
+        return msgspec.structs.replace(seen, cgroup=places.hierarchy_path, cgroup_version=places.version)
+
+    def ring(self, container_id: str) -> None:
+        """The runtime's `oom` event: read."""
+        watcher = self._watchers.get(container_id)
+        if watcher is not None:
+            watcher.ring()
+
+    def settle(self, container_id: str) -> bool:
+        """Read what is left of a container that died."""
+        watcher = self._watchers.get(container_id)
+        if watcher is None or watcher.gone:
+            return True
+        watcher.tick()
+        return watcher.gone
+
+    def kills_counted(self, container_id: str) -> int:
+        """By its cgroup's counter, over all its lives."""
+        watcher = self._watchers.get(container_id)
+        return self._counted.get(container_id, 0) + (0 if watcher is None else watcher.kills_seen)
+
+    def victims_named(self, container_id: str) -> list[int]:
+        """By the kernel log."""
+        self._kernel_log.drain()
+        return self._joiner.joined.get(container_id, [])
+
+    def unexplained_kills(self) -> int | None:
+        """Of the node, since our start."""
+        now = self._host.oom_kill()
+        if now is None or self._kills_at_start is None:
+            return None
+        counted = sum(self._counted.values()) + sum(watcher.kills_seen for watcher in self._watchers.values())
+        return now - self._kills_at_start - counted
+
+    def kernel_log_on(self) -> bool:
+        """Whether /dev/kmsg is read."""
+        return self._kernel_log.on
+
+    # --- Surroundings: what a watcher asks ----------------------------------------------------------------------
+
+    def live_execs(self, container_id: str) -> list[str]:
+        """Execs that run now."""
+        return [] if self._docker is None else self._docker.live_execs(container_id)
+
+    def exec_candidates(self, container_id: str) -> list[str]:
+        """Execs that run now or ended within a second."""
+        return [known.exec_id for known in self.execs_of(container_id)]
+
+    def on_ring(self, container_id: str) -> None:
+        """The victim may still be there: note who is whose parent."""
+        watcher = self._watchers.get(container_id)
+        if watcher is not None and watcher.files.memory_dir is not None and self._kernel_log.on:
+            self._tree.scan(watcher.files.memory_dir)
+
+    def on_kill(self, container_id: str, delta: int) -> None:
+        """A kill was counted."""
+        if self._docker is not None and delta > 0:
+            self._docker.note_kill(container_id)
+
+    def on_vanished(self, container_id: str) -> None:
+        """Its cgroup is gone; the watcher stays for its count of kills."""
+        watcher = self._watchers.get(container_id)
+        if watcher is not None and watcher.files.memory_dir is not None:
+            self._tree.forget(watcher.files.memory_dir)
+
+    # --- Context: what the join of victims asks -----------------------------------------------------------------
+
+    def container_of(self, memcg: str | None) -> str | None:
+        """By the id in the path; the root cgroup is nobody's."""
+        if memcg is None or memcg == "/":
+            return None
+        found = None if self._docker is None else self._docker.find(memcg)
+        if found is None and self._own is not None:
+            own = self._own.hierarchy_path
+            if own is not None and own != "/" and (memcg == own or memcg.startswith(own + "/")):
+                return OWN
+        return found
+
+    def init_pid_of(self, container_id: str) -> int | None:
+        """Its first process."""
+        return None if self._docker is None else self._docker.init_pid_of(container_id)
+
+    def execs_of(self, container_id: str) -> list[KnownExec]:
+        """Execs that run now or ended a moment ago."""
+        return [] if self._docker is None else self._docker.recent_execs(container_id)
+
+    def child_pid(self) -> int | None:
+        """The command under test."""
+        return self._child

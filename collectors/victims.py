@@ -1,0 +1,159 @@
+"""Joins a victim of the OOM killer to its container, its exec and its parents.
+
+In: `VictimRecord`s of the kernel log, the process tree, what is known of containers and execs.  Out: `kernel.oom_kill`.
+The container is found by the victim's cgroup path, which holds the id; the exec by walking up from the victim to the
+exec's first process.  Where that fails and exactly one exec ran, it is named as `only_live_exec`; several: none is.
+A record waits a moment for the engine to tell the exec's pid; its times are the kernel's, whenever it is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final, Literal, Protocol
+
+from fairtrial.collectors.kernel_log import VictimRecord
+from fairtrial.collectors.process_tree import ProcessTree
+from fairtrial.middleware.core.observations import KernelOomKill, Subject
+from fairtrial.middleware.core.records import Victim
+from fairtrial.middleware.core.sink import Source
+
+OWN: Final = "own"
+_WAIT_STEP_S: Final = 0.02
+_WAITS: Final = 25
+_COMMS: Final = 8
+
+ExecJoin = Literal["process_tree", "only_live_exec", "inferred"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownExec:
+    """An exec as far as it is known; `alive` at the time of asking or a moment before."""
+
+    exec_id: str
+    pid: int | None
+    settled: bool
+
+
+class Context(Protocol):
+    """What the join asks for."""
+
+    def container_of(self, memcg: str | None) -> str | None:
+        """The watched container (or "own") whose memory cgroup this is."""
+        ...
+
+    def init_pid_of(self, container_id: str) -> int | None:
+        """Its first process."""
+        ...
+
+    def execs_of(self, container_id: str) -> list[KnownExec]:
+        """Execs that run now or ended a moment ago."""
+        ...
+
+    def child_pid(self) -> int | None:
+        """The command under test."""
+        ...
+
+
+class VictimJoiner:
+    """Writes one observation per victim."""
+
+    def __init__(self, source: Source, *, trial_id: str, tree: ProcessTree, context: Context) -> None:
+        self._source = source
+        self._trial_id = trial_id
+        self._tree = tree
+        self._context = context
+        self._waiting: dict[asyncio.TimerHandle, tuple[VictimRecord, str]] = {}
+        self.joined: dict[str, list[int]] = {}
+        """container id -> pids of its victims"""
+        self.seen = 0
+
+    @property
+    def pending(self) -> int:
+        """Victims whose exec is still being asked for."""
+        return len(self._waiting)
+
+    def take(self, record: VictimRecord) -> None:
+        """A victim of any cgroup of this node."""
+        self.seen += 1
+        memcg = None if record.verdict is None else record.verdict.task_memcg
+        container_id = self._context.container_of(memcg)
+        child = self._context.child_pid()
+        if container_id is None and child is not None and self._tree.descends_from(record.killed.pid, child):
+            container_id = OWN
+        if container_id is not None:
+            self.joined.setdefault(container_id, []).append(record.killed.pid)
+        self._settle(record, container_id, _WAITS)
+
+    def _settle(self, record: VictimRecord, container_id: str | None, waits: int) -> None:
+        if container_id is not None and waits > 0:
+            execs = self._context.execs_of(container_id)
+            if any(not known.settled for known in execs):
+                loop = asyncio.get_running_loop()
+                handle: asyncio.TimerHandle | None = None
+
+                def again() -> None:
+                    if handle is not None:
+                        self._waiting.pop(handle, None)
+                    self._settle(record, container_id, waits - 1)
+
+                handle = loop.call_later(_WAIT_STEP_S, again)
+                self._waiting[handle] = (record, container_id)
+                return
+        self._write(record, container_id)
+
+    def _write(self, record: VictimRecord, container_id: str | None) -> None:
+        killed, verdict = record.killed, record.verdict
+        chain = self._tree.chain(killed.pid)
+        exec_id: str | None = None
+        join: ExecJoin | None = None
+        role: str | None = None
+        if container_id is not None:
+            exec_id, join, role = self._exec(killed.pid, container_id, [seen.pid for seen in chain])
+        self._source.emit(
+            KernelOomKill(
+                victim=Victim(comm=killed.comm, pid=killed.pid, rss=killed.rss_bytes, role=role),
+                container_id=container_id,
+                exec_id=exec_id,
+                exec_join=join,
+                constraint=None if verdict is None else verdict.constraint,
+                oom_memcg=None if verdict is None else verdict.oom_memcg,
+                task_memcg=None if verdict is None else verdict.task_memcg,
+                parents=[seen.comm for seen in chain[1 : 1 + _COMMS]],
+            ),
+            subject=Subject(trial=self._trial_id, container_id=container_id, exec=exec_id, pid=killed.pid),
+            wall_ns=record.wall_ns,
+            mono_ns=record.mono_ns,
+            uncertainty_s=record.uncertainty_s,
+        )
+
+    def _exec(self, pid: int, container_id: str, chain: list[int]) -> tuple[str | None, ExecJoin | None, str | None]:
+        if container_id == OWN:
+            child = self._context.child_pid()
+            if pid == child:
+                return None, None, "command"
+            inside = None if child is None else self._tree.descends_from(pid, child)
+            return None, None, None if inside is None else "descendant" if inside else "outside"
+        init = self._context.init_pid_of(container_id)
+        if pid == init:
+            return None, None, "init"
+        execs = self._context.execs_of(container_id)
+        for known in execs:
+            if known.pid is not None and known.pid == pid:
+                return known.exec_id, "process_tree", "exec"
+        for known in execs:
+            if known.pid is not None and known.pid in chain:
+                return known.exec_id, "process_tree", "tool"
+        if init is not None and init in chain:
+            return None, None, "main"
+        if len(execs) == 1:
+            return execs[0].exec_id, "only_live_exec", None
+        return None, None, None
+
+    def close(self) -> None:
+        """Write what still waits, as far as it is known."""
+        waiting = dict(self._waiting)
+        self._waiting.clear()
+        for handle, (record, container_id) in waiting.items():
+            handle.cancel()
+            self._write(record, container_id)
