@@ -222,6 +222,24 @@ def read(environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> Config:
         raise
 
 
+def state_folder(environ: Mapping[str, str]) -> str:
+    """`$XDG_STATE_HOME/fairtrial`: the default place of the store and of the observer's log."""
+    base = environ.get("XDG_STATE_HOME", "")
+    if not base.startswith("/"):
+        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
+    return os.path.join(base, "fairtrial")
+
+
+def store_path(config: Config, environ: Mapping[str, str], cwd: str) -> str:
+    """The store's file as an absolute path."""
+    return os.path.join(cwd, config.store.path or os.path.join(state_folder(environ), "store.db"))
+
+
+def store_file(environ: Mapping[str, str], chosen: str | None = None) -> str:
+    """The store that is meant: `chosen` (--store), else the settings', else the default.  Raises `ConfigError`."""
+    return store_path(read(environ, {"store.path": chosen}), environ, os.getcwd())
+
+
 def describe(config: Config) -> list[Setting]:
     """Every leaf in the order of the tree, secrets masked, for `config show`."""
     defaults = dict(_leaves(Config()))

@@ -1,0 +1,367 @@
+"""The observer process as the run process sees it: started, fed, listened to, started again once, and closed.
+
+In: how to start it, the HELLO, and the end of the command.  Out: a `Verdict`, or None with `trouble` as a sentence.
+What this module does not do: touch traffic, or wait for the observer while the command runs.
+
+Life: `launch` starts the process before the event loop exists, so that both start up side by side; `begin` sends
+HELLO and hands the socket to the feed.  If the process dies it is started once more on the same store (HELLO
+`resumed`).  After a second death the run goes on without; at the end a last one is started only to close the trial
+(HELLO `close_only`).  Its counterpart is `middleware/app.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from fairtrial.middleware.core import clock
+from fairtrial.middleware.core.config import EndConfig
+from fairtrial.middleware.core.errors import HostError
+from fairtrial.middleware.relay import child
+from fairtrial.middleware.wire import feed as wire
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from fairtrial.middleware.relay.feed import FeedSender
+
+OBSERVER: Final = (sys.executable, "-P", "-m", "fairtrial.middleware.app")
+"""`-P`: the folder that the agent works in is no place to import from."""
+_FEED_FD: Final = 3
+_MAX_RESTARTS: Final = 1
+_HELLO_TIMEOUT_S: Final = 0.5
+_EOF_GRACE_S: Final = 0.05
+_READ_BYTES: Final = 1 << 16
+_MISLEADING: Final = (
+    "PYTHONWARNINGS",
+    "PYTHONINSPECT",
+    "PYTHONSTARTUP",
+    "PYTHONDEVMODE",
+    "PYTHONASYNCIODEBUG",
+    "PYTHONTRACEMALLOC",
+    "PYTHONPROFILEIMPORTTIME",
+    "PYTHONBREAKPOINT",
+)
+"""Meant for the user's programs; in ours they would print, stop or break."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A running observer process and our end of its socket."""
+
+    pid: int
+    sock: socket.socket
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The observer's answer: what to print, and what `--gate` makes of it (None: the command's own status)."""
+
+    lines: tuple[str, ...]
+    gate: int | None
+
+
+def launch(command: Sequence[str], environ: Mapping[str, str], log: str) -> Launched:
+    """Start `command --feed-fd 3` in a session of its own, so that no key and no hang-up of the terminal reaches it.
+
+    It holds none of our descriptors and none that we inherited: a reader of our stdout must not wait for it.
+    Raises `HostError`.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    log_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
+        (os.POSIX_SPAWN_DUP2, theirs.fileno(), _FEED_FD),
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 1, log, log_flags, 0o600),
+        (os.POSIX_SPAWN_DUP2, 1, 2),
+        *((os.POSIX_SPAWN_CLOSE, inherited) for inherited in _inheritable() if inherited > _FEED_FD),
+    ]
+    try:
+        pid = os.posix_spawn(
+            command[0],
+            [*command, "--feed-fd", str(_FEED_FD)],
+            _observer_environment(environ),
+            file_actions=actions,
+            setsid=True,
+            setsigmask=[],
+            setsigdef=[number for number in signal.valid_signals() if number not in {signal.SIGKILL, signal.SIGSTOP}],
+        )
+    except OSError as error:
+        ours.close()
+        raise HostError(
+            f"The observer process ({command[0]}) cannot be started: {error.strerror or error}.",
+            remedy="Check the limits on processes and open files (ulimit -u, ulimit -n), and fairtrial's installation.",
+            errno=error.errno,
+        ) from error
+    finally:
+        theirs.close()
+    return Launched(pid, ours)
+
+
+class ObserverLink:
+    """One run's observer, whichever process it is at the moment.
+
+    `start`: starts a process (for a restart).  `hello`: the payload without `resumed`, `close_only`, `gap_since_ns`.
+    """
+
+    def __init__(
+        self,
+        first: Launched,
+        *,
+        start: Callable[[], Launched],
+        hello: dict[str, object],
+        feed: FeedSender,
+        loop: asyncio.AbstractEventLoop,
+        waits: EndConfig,
+    ) -> None:
+        import asyncio
+
+        self._start = start
+        self._hello = hello
+        self._feed = feed
+        self._loop = loop
+        self._waits = waits
+        self._first: Launched | None = first
+        self._pid: int | None = None
+        self._reader: socket.socket | None = None
+        self._decoder = wire.Decoder()
+        self._ready = False
+        self._containers = 0
+        self._restarts = 0
+        self._ending = False
+        self._died_ns: int | None = None
+        self._died_how: str | None = None
+        self._child_started: tuple[dict[str, object], int] | None = None
+        self._verdict: Verdict | None = None
+        self._changed = asyncio.Event()
+        self._hurried = False
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process is there that has not been seen to die."""
+        return self._pid is not None
+
+    @property
+    def deaths(self) -> int:
+        """How often it died before the command's end."""
+        return self._restarts + (0 if self.alive else 1)
+
+    @property
+    def trouble(self) -> str | None:
+        """How the last one that died, died."""
+        return self._died_how
+
+    def begin(self) -> None:
+        """Say HELLO to the process that `launch` started and let the feed flow."""
+        assert self._first is not None
+        launched, self._first = self._first, None
+        self._take(launched, {})
+
+    def child_started(self, facts: dict[str, object], t_ns: int) -> None:
+        """Record that the command runs; a later observer is told again."""
+        self._child_started = (facts, t_ns)
+        self._feed.record_json(wire.Kind.CHILD, facts, t_ns=t_ns)
+
+    def reap(self) -> None:
+        """Look whether the process has died (called for SIGCHLD)."""
+        if self._pid is None:
+            return
+        status = child.poll(self._pid)
+        if isinstance(status, child.ExitStatus):
+            how = f"signal {status.signal}" if status.signal is not None else f"exit code {status.exit_code}"
+            self._lost(how)
+
+    def hurry(self) -> None:
+        """The user wants to leave: the wait for the verdict is over."""
+        self._hurried = True
+        self._changed.set()
+
+    async def conclude(self, ended: dict[str, object], *, asked: bool) -> Verdict | None:
+        """Say that the command is gone, and wait for the verdict as long as the settings allow.
+
+        `ended`: payload of the CHILD record of the end.  `asked`: the answer is what the run is for (--gate, --json).
+        """
+        import asyncio
+
+        self._ending = True
+        began_ns = clock.mono_ns()
+        closer = not self.alive
+        if closer:
+            self._close_only()
+        was_ready = self._ready
+        self._say_end(ended)
+        while self._verdict is None and not self._hurried:
+            if not self.alive:
+                if closer:
+                    break
+                closer = True
+                self._close_only()
+                self._say_end(ended)
+                continue
+            patience_s = self._patience_s(asked=asked, was_ready=was_ready and not closer)
+            left_s = patience_s - (clock.mono_ns() - began_ns) / 1e9
+            if left_s <= 0:
+                break
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), left_s)
+            except TimeoutError:
+                continue
+        return self._verdict
+
+    async def gone(self, timeout_s: float) -> None:
+        """Wait until the process has ended by itself, at most `timeout_s`."""
+        import asyncio
+
+        deadline_ns = clock.mono_ns() + int(timeout_s * 1e9)
+        while self.alive and (left_s := (deadline_ns - clock.mono_ns()) / 1e9) > 0:
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), left_s)
+            except TimeoutError:
+                return
+
+    # --- how it works -----------------------------------------------------------------------------------------------
+
+    def _patience_s(self, *, asked: bool, was_ready: bool) -> float:
+        waits = self._waits
+        if asked:
+            return waits.verdict_wait_asked_s
+        if not was_ready:
+            return max(waits.verdict_wait_start_s, waits.verdict_wait_containers_s if self._containers else 0.0)
+        return waits.verdict_wait_containers_s if self._containers else waits.verdict_wait_s
+
+    def _take(self, launched: Launched, more: dict[str, object]) -> None:
+        self._pid = launched.pid
+        self._ready = False
+        self._decoder = wire.Decoder()
+        sock = launched.sock
+        self._reader = sock.dup()
+        greeting = wire.encode_json(wire.Kind.HELLO, {**self._hello, **more}, t_ns=clock.mono_ns())
+        if more and self._child_started is not None:
+            facts, t_ns = self._child_started
+            greeting += wire.encode_json(wire.Kind.CHILD, facts, t_ns=t_ns)
+        try:
+            # HELLO is the first record of every feed, ahead of what the sender kept: so it does not go through it.
+            sock.settimeout(_HELLO_TIMEOUT_S)
+            sock.sendall(greeting)
+        except OSError:
+            sock.close()  # it is dead already; SIGCHLD or the end of the stream says so in a moment
+        else:
+            self._feed.attach(sock)
+        self._reader.setblocking(False)
+        self._loop.add_reader(self._reader.fileno(), self._read)
+
+    def _read(self) -> None:
+        reader = self._reader
+        if reader is None:
+            return
+        try:
+            chunk = reader.recv(_READ_BYTES)
+            records = self._decoder.feed(chunk) if chunk else []
+        except (BlockingIOError, InterruptedError):
+            return
+        except (OSError, wire.FeedCorrupt):
+            chunk, records = b"", []
+        for record in records:
+            self._hear(record)
+        if not chunk:
+            self._stop_reading()
+            if self._pid is not None:
+                self._loop.call_later(_EOF_GRACE_S, self._end_of_stream, self._pid)
+
+    def _hear(self, record: wire.Record) -> None:
+        facts = record.json()
+        match record.kind:
+            case wire.Kind.READY:
+                self._ready = True
+            case wire.Kind.WATCHED:
+                count = facts.get("containers")
+                self._containers = max(self._containers, count if isinstance(count, int) else 0)
+            case wire.Kind.VERDICT:
+                lines, gate = facts.get("lines"), facts.get("gate")
+                self._verdict = Verdict(
+                    tuple(str(line) for line in lines) if isinstance(lines, list) else (),
+                    gate if isinstance(gate, int) and not isinstance(gate, bool) else None,
+                )
+                self._changed.set()
+            case _:
+                return  # a newer observer may say more than we understand
+
+    def _end_of_stream(self, pid: int) -> None:
+        """It closed its socket and lives: it can neither hear nor answer, so it is ended."""
+        if self._pid == pid and self._verdict is None:
+            self.reap()
+            if self._pid == pid:
+                os.kill(pid, signal.SIGKILL)
+
+    def _lost(self, how: str) -> None:
+        self._pid = None
+        if self._reader is not None:
+            self._read()  # what it said before it died
+            self._stop_reading()
+        self._feed.detach()
+        self._died_ns, self._died_how = clock.mono_ns(), how
+        self._changed.set()
+        if self._ending or self._restarts >= _MAX_RESTARTS:
+            return
+        self._restarts += 1
+        self._again({"resumed": True}, "observer.restarted")
+
+    def _close_only(self) -> None:
+        self._again({"resumed": True, "close_only": True}, "observer.closing")
+
+    def _again(self, more: dict[str, object], event: str) -> None:
+        since_ns = self._died_ns
+        try:
+            launched = self._start()
+        except HostError as error:
+            self._died_how = str(error)
+            return
+        self._take(launched, {**more, "gap_since_ns": since_ns})
+        until_ns = clock.mono_ns()
+        gap_s = None if since_ns is None else (until_ns - since_ns) / 1e9
+        self._feed.record_json(
+            wire.Kind.NOTE,
+            {"event": event, "how": self._died_how, "since_ns": since_ns, "until_ns": until_ns, "gap_s": gap_s},
+        )
+
+    def _say_end(self, ended: dict[str, object]) -> None:
+        self._feed.record_json(wire.Kind.CHILD, {"event": "exited", **ended})
+        self._feed.record_json(wire.Kind.BYE, ended)
+        self._feed.flush_now()
+
+    def _stop_reading(self) -> None:
+        if self._reader is not None:
+            self._loop.remove_reader(self._reader.fileno())
+            self._reader.close()
+            self._reader = None
+
+
+def _inheritable() -> list[int]:
+    """Descriptors above stderr that a new process would inherit from us."""
+    found: list[int] = []
+    for name in os.listdir("/proc/self/fd"):
+        number = int(name)
+        try:
+            if number > 2 and os.get_inheritable(number):
+                found.append(number)
+        except OSError:
+            continue  # the listing's own descriptor
+    return found
+
+
+def _observer_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Ours, without what is meant for the user's Python programs, and such that it finds this very package."""
+    import fairtrial
+
+    result = {name: value for name, value in environ.items() if name not in _MISLEADING}
+    root = os.path.dirname(os.path.dirname(os.path.abspath(fairtrial.__file__)))
+    if not root.endswith(("site-packages", "dist-packages")):  # a checkout: those are on the path of every interpreter
+        result["PYTHONPATH"] = os.pathsep.join(filter(None, (root, result.get("PYTHONPATH"))))
+    return result

@@ -1,0 +1,247 @@
+"""What a run has to know before its doors open, gathered and checked; and the one way to say something on stderr.
+
+In: `RunOptions` and the environment as the user has it.  Out: a `Prepared` run, with its folder made and its observer
+process started (not waited for: its interpreter starts while ours still loads the relay, so no asyncio here).  What
+cannot be used is a `FairtrialError`; what is only a pity is a `Note`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairtrial.middleware.core import clock, config, ids
+from fairtrial.middleware.core.errors import ConfigError
+from fairtrial.middleware.core.masking import mask_command, mask_url
+from fairtrial.middleware.relay import docker_upstream, environment, runtime_dir, settings_files
+from fairtrial.middleware.relay.environment import EnvironmentPlan, Note, TraceContext, Wishes
+from fairtrial.middleware.relay.observer_link import OBSERVER, Launched, launch
+from fairtrial.middleware.relay.runopts import RunOptions
+from fairtrial.middleware.relay.settings_files import Findings
+
+_MAX_COMMAND_WORDS: Final = 64
+_LOG_LIMIT_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """A run that is ready to open its doors.  `environ` is the user's, unchanged."""
+
+    options: RunOptions
+    config: config.Config
+    environ: Mapping[str, str]
+    mask: Collection[int]
+    cwd: str
+    began: clock.Instant
+    trial: str
+    run: str | None
+    token: str
+    trace: TraceContext
+    runtime: runtime_dir.RuntimeDir
+    store: str
+    log: str
+    docker: docker_upstream.DockerUpstream
+    findings: Findings
+    plan: EnvironmentPlan
+    observer_command: Sequence[str]
+    observer: Launched
+    notes: tuple[Note, ...] = field(default=())
+
+    def launch_observer(self) -> Launched:
+        """Start another observer process on the same log.  Raises `HostError`."""
+        return launch(self.observer_command, self.environ, self.log)
+
+    def hello(self) -> dict[str, object]:
+        """What the observer is told, but for the doors (`core/hello.py` reads it)."""
+        options = self.options
+        keep_text = self.config.privacy.content
+        return {
+            "protocol": 1,
+            "pid": os.getpid(),
+            "wall_ns": self.began.wall_ns,
+            "mono_ns": self.began.mono_ns,
+            "boot_ns": self.began.mono_ns + clock.suspended_ns(),
+            "trial": self.trial,
+            "name": options.name,
+            "run": self.run,
+            "task": options.task,
+            "try": options.try_,
+            "command": mask_command(options.command[:_MAX_COMMAND_WORDS], keep_text=keep_text),
+            "store": self.store,
+            "json": None if options.json is None else os.path.join(self.cwd, options.json),
+            "trace_id": self.trace.trace_id,
+            "root_span_id": self.trace.root_span_id,
+            "parent_span_id": self.trace.parent_span_id,
+            "tokens": {self.token: self.trial},
+            "docker": self.docker.record(),
+            "verbose": options.verbose,
+            "quiet": options.quiet,
+            "gate": options.gate,
+            "config": config.to_tree(self.config),
+            "options": {
+                "cwd": self.cwd,
+                "uid": os.getuid(),
+                "tty": os.isatty(0) or os.isatty(2),
+                "via": options.via,
+                "adapt": options.adapt or self.config.run.adapt,
+                "require": options.require or self.config.run.require,
+                "gate": options.gate,
+                "headroom": options.headroom,
+                "upstreams": {name: mask_url(url) for name, url in options.upstreams},
+                "routes": {name: mask_url(url) for name, url in options.routes},
+                "outer_trial": self.environ.get("FAIRTRIAL_TRIAL"),
+                "joined": {joined.variable: joined.door for joined in self.plan.joined},
+            },
+        }
+
+
+def prepare(
+    options: RunOptions,
+    environ: Mapping[str, str],
+    *,
+    mask: Collection[int],
+    began: clock.Instant,
+    observer_command: Sequence[str] = OBSERVER,
+) -> Prepared:
+    """Everything that can be known before a door is open.  Starts the observer last.  Raises `FairtrialError`."""
+    notes: list[Note] = []
+    settings = _settings(options, environ, notes)
+    cwd = _working_folder(environ)
+    trial = ids.new_id()
+    store, log_dir = _state(settings, environ, cwd)
+    runtime = runtime_dir.create(environ, trial, chosen=settings.relay.runtime_dir)
+    try:
+        docker = docker_upstream.DockerUpstream(skipped="switched off by run.docker")
+        if settings.run.docker:
+            docker = docker_upstream.resolve(environ)
+        if docker.say:
+            notes.append(Note("docker.not_watched", f"{docker.skipped}.", say=True))
+        adapt = options.adapt or settings.run.adapt
+        findings = settings_files.inspect(options.command, environ, cwd, reader=docker_upstream.read_text)
+        notes += [*findings.notes, *findings.sentences(adapt=adapt)]
+        plan = environment.plan_doors(
+            environ,
+            Wishes(
+                upstreams={**settings.upstreams, **dict(options.upstreams)},
+                routes={**settings.routes, **dict(options.routes)},
+                held=findings.held() if adapt else {},
+                leave=findings.leave,
+                outer_doors=runtime_dir.outer_doors(environ, chosen=settings.relay.runtime_dir),
+                extra=findings.extra_doors() if adapt else (),
+                v1_clients=findings.tool == "opencode",
+            ),
+        )
+        if options.headroom is not None:
+            text = f"--headroom {options.headroom:g} is recorded, not applied: it needs the Docker door, not built yet."
+            notes.append(Note("headroom.not_applied", text, say=True))
+        log = _log_file(log_dir, runtime)
+        return Prepared(
+            options=options,
+            config=settings,
+            environ=environ,
+            mask=mask,
+            cwd=cwd,
+            began=began,
+            trial=trial,
+            run=options.run or environ.get("FAIRTRIAL_RUN") or None,
+            token=ids.new_token(),
+            trace=environment.trace_context(environ, new_trace_id=ids.new_trace_id(), root_span_id=ids.new_span_id()),
+            runtime=runtime,
+            store=store,
+            log=log,
+            docker=docker,
+            findings=findings,
+            plan=plan,
+            observer_command=observer_command,
+            observer=launch(observer_command, environ, log),
+            notes=(*notes, *plan.notes),
+        )
+    except BaseException:
+        runtime.remove()
+        raise
+
+
+def say(text: str, *, prefix: str = "fairtrial: ") -> None:
+    """One line on stderr, without control characters; a stderr that cannot be written is no reason to stop."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(f"{prefix}{line}\n")
+            sys.stderr.flush()
+    except (OSError, ValueError):
+        return
+
+
+# --- how it works ---------------------------------------------------------------------------------------------------
+
+
+def _settings(options: RunOptions, environ: Mapping[str, str], notes: list[Note]) -> config.Config:
+    """The settings; a wrong file is said, and without --require the run goes on with the defaults."""
+    try:
+        settings = config.read(environ, {"store.path": options.store})
+        _check_addresses(settings)
+    except ConfigError as error:
+        if options.require:
+            raise
+        text = f"{error} This run goes on with the default settings."
+        notes.append(Note("config.rejected", text, say=True))
+        keep = {name: environ[name] for name in ("FAIRTRIAL_STORE", "FAIRTRIAL_RUNTIME_DIR") if name in environ}
+        settings = config.load({}, keep, {"store.path": options.store})
+    return settings
+
+
+def _check_addresses(settings: config.Config) -> None:
+    known = list(environment.DEFAULT_URLS)
+    for name, url in (*settings.upstreams.items(), *settings.routes.items()):
+        if environment.split_origin(url) is None:
+            raise ConfigError(
+                f"The address of `{name}` in the settings, {mask_url(url)!r}, is no http(s) address.",
+                remedy="Write it in full, such as https://host/path.",
+                key=name,
+            )
+    for name in settings.upstreams:
+        if name not in known:
+            raise ConfigError(
+                f"There is no upstream `{name}`.",
+                remedy=f"`upstreams` knows {', '.join(known)}; for another name its variable under `routes`.",
+                key=f"upstreams.{name}",
+            )
+
+
+def _working_folder(environ: Mapping[str, str]) -> str:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed under us; the command inherits it all the same
+        return environ.get("PWD") or "/"
+
+
+def _state(settings: config.Config, environ: Mapping[str, str], cwd: str) -> tuple[str, str]:
+    """(the store's file, the folder for the observer's log).  What cannot be made is the observer's to report."""
+    state = config.state_folder(environ)
+    store = config.store_path(settings, environ, cwd)
+    for folder in {state, os.path.dirname(store)}:
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError:
+            continue
+    return store, state
+
+
+def _log_file(folder: str, runtime: runtime_dir.RuntimeDir) -> str:
+    """Where the observer's own complaints go; one old generation is kept."""
+    path = os.path.join(folder, "observer.log")
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        return os.path.join(runtime.path, "observer.log")
+    try:
+        if os.fstat(descriptor).st_size > _LOG_LIMIT_BYTES:
+            os.replace(path, path + ".1")
+    except OSError:
+        return path
+    finally:
+        os.close(descriptor)
+    return path

@@ -1,0 +1,304 @@
+"""One observed run while it lasts: doors, the command, signals, the observer, and the end.
+
+In: a `Prepared` run.  Out: the `ExitStatus` that this process must end with.  Order: open the doors, say HELLO,
+start the command, relay until it is gone, close the doors, hear the verdict, print it.
+
+What reaches the command and what does not: a key at the terminal is sent by the kernel to the whole process group, so
+the command has it already; a `kill` that meant us is passed on.  When the command is stopped (Ctrl-Z) we stop as well,
+so that the shell gets its terminal back, and `fg` continues both.
+How this can be wrong: a `kill` of the whole process group (`kill -TERM -PGID`) looks like one of us alone, so the
+command may see that signal twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+from fairtrial.middleware.core import clock
+from fairtrial.middleware.core.errors import EX_TEMPFAIL, CommandError, HostError, UpstreamError
+from fairtrial.middleware.relay import child, environment, settings_files, signals
+from fairtrial.middleware.relay.child import ExitStatus
+from fairtrial.middleware.relay.environment import Mutation
+from fairtrial.middleware.relay.feed import FeedSender
+from fairtrial.middleware.relay.observer_link import ObserverLink, Verdict
+from fairtrial.middleware.relay.prepare import Prepared, say
+from fairtrial.middleware.relay.relay import Relay, new_event_loop
+from fairtrial.middleware.relay.settings import ProxySettings, RelaySettings, Upstream
+from fairtrial.middleware.wire.feed import Kind
+
+_CA_VARIABLES: Final = (
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "REQUESTS_CA_BUNDLE",
+    "NODE_EXTRA_CA_CERTS",
+    "CURL_CA_BUNDLE",
+)
+_AS_INIT_WAIT_S: Final = 5.0
+"""Process 1 takes its container with it: the observer's last exports get this long."""
+
+
+class Session:
+    """`open` may fail and leaves the command unstarted; `run` starts it and always gives a status."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._loop = new_event_loop()
+        self._feed = FeedSender(None, limit_bytes=prepared.config.relay.feed_limit_bytes)
+        self._relay = Relay(relay_settings(prepared.environ), self._feed)
+        self._door_urls: dict[str, str] = {}
+        self._doors: list[dict[str, object]] = []
+        self._command = prepared.options.command
+        self._variables: dict[str, str] = {}
+        self._mutations: list[Mutation] = []
+        self._link: ObserverLink | None = None
+        self._pid: int | None = None
+        self._ended: asyncio.Future[ExitStatus] | None = None
+        self._forwarded: list[int] = []
+
+    def open(self) -> None:
+        """Open the doors and write the command's environment.  Raises `FairtrialError`."""
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_until_complete(self._open())
+
+    def run(self) -> ExitStatus:
+        """Start the command, relay, and give the status that this process must end with."""
+        status = self._loop.run_until_complete(self._run())
+        self._prepared.runtime.remove()
+        return status
+
+    # --- start ------------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        prepared = self._prepared
+        self._relay.add_token(prepared.token, prepared.trial)
+        for plan in prepared.plan.doors:
+            try:
+                upstream = Upstream.parse(plan.name, plan.origin)
+            except ValueError as error:
+                raise UpstreamError(
+                    f"{error}.",
+                    remedy="Correct the address (--upstream, --route, or its variable).",
+                    upstream=plan.name,
+                ) from error
+            try:
+                door = await self._relay.open_model_door(upstream)
+            except OSError as error:
+                raise HostError(
+                    f"The door for {plan.name} cannot listen on loopback: {error.strerror or error}.",
+                    remedy="Check that 127.0.0.1 is up (ip link set lo up) and that files may be opened (ulimit -n).",
+                    errno=error.errno,
+                ) from error
+            url = door.url(prepared.token)
+            self._door_urls[plan.name] = url
+            self._doors.append(
+                {
+                    "name": plan.name,
+                    "scheme": upstream.scheme,
+                    "host": upstream.host,
+                    "port": upstream.port,
+                    "base_path": upstream.base_path,
+                    "door_port": urlsplit(url).port,
+                }
+            )
+        changed = environment.child_environment(
+            prepared.environ,
+            prepared.plan,
+            self._door_urls,
+            trial=prepared.trial,
+            run=prepared.run,
+            trace=prepared.trace,
+        )
+        adapted = settings_files.adapt(self._command, prepared.environ, prepared.findings, self._door_urls)
+        if not (prepared.options.adapt or prepared.config.run.adapt):
+            adapted = settings_files.Adapted(self._command, {}, ())
+        self._command = adapted.command
+        self._variables = {**changed.variables, **adapted.variables}
+        self._mutations = [*changed.mutations, *adapted.mutations]
+        ports = {int(str(door["door_port"])): str(door["name"]) for door in self._doors}
+        prepared.runtime.write_doors(prepared.trial, ports)
+        self._link = ObserverLink(
+            prepared.observer,
+            start=prepared.launch_observer,
+            hello={**prepared.hello(), "doors": self._doors},
+            feed=self._feed,
+            loop=self._loop,
+            waits=prepared.config.end,
+        )
+        self._link.begin()
+        for mutation in self._mutations:
+            self._feed.record_json(Kind.MUTATION, mutation.record())
+        for note in (*prepared.notes, *changed.notes):
+            self._feed.record_json(Kind.NOTE, {"event": note.event, "text": note.text})
+            if note.say and not prepared.options.quiet:
+                say(note.text)
+        if prepared.options.verbose:
+            self._list_changes()
+
+    def _list_changes(self) -> None:
+        say(f"trial {self._prepared.trial}; for this command fairtrial changes:")
+        for mutation in self._mutations:
+            say(f"{mutation.what}: {mutation.old or '(not set)'} → {mutation.new} ({mutation.why})", prefix="  ")
+        for joined in self._prepared.plan.joined:
+            say(f"{joined.variable} points to the outer run's door {joined.door} and stays", prefix="  ")
+
+    # --- while it runs ----------------------------------------------------------------------------------------------
+
+    async def _run(self) -> ExitStatus:
+        link = self._link
+        assert link is not None
+        early = signals.waiting()
+        try:
+            self._pid = child.spawn(self._command, self._variables, mask=self._prepared.mask)
+        except CommandError as error:
+            say(str(error))
+            status = ExitStatus(exit_code=error.exit_code)
+            return await self._finish(status, error=error.what)
+        self._ended = self._loop.create_future()
+        link.child_started({"event": "started", "pid": self._pid}, clock.mono_ns())
+        for arrival in signals.take(early):
+            self._on_signal(arrival)
+        signals.watch(self._hand_over)
+        return await self._finish(await self._ended)
+
+    def _hand_over(self, arrival: signals.Arrival) -> None:
+        self._loop.call_soon_threadsafe(self._on_signal, arrival)
+
+    def _on_signal(self, arrival: signals.Arrival) -> None:
+        assert self._ended is not None
+        number = arrival.number
+        if number == signal.SIGCHLD:
+            self._reap()
+        elif self._ended.done():
+            if number in signals.ENDING and self._link is not None:
+                self._link.hurry()
+        elif number == signal.SIGCONT:
+            # A shell continues the whole group; only a command that still stands has not been reached.
+            if self._pid is not None and signals.is_stopped(self._pid):
+                self._forward(arrival)
+        elif not arrival.from_terminal:
+            self._forward(arrival)
+
+    def _forward(self, arrival: signals.Arrival) -> None:
+        assert self._pid is not None
+        if signals.is_descendant(arrival.sender, self._pid):
+            # From inside the command: without us it would have hit its harness, not itself.
+            self._note("signal.from_inside", signal=arrival.number, sender=arrival.sender)
+            return
+        try:
+            os.kill(self._pid, arrival.number)
+        except (ProcessLookupError, PermissionError) as error:
+            self._note("signal.not_forwarded", signal=arrival.number, error=str(error))
+            return
+        if arrival.number != signal.SIGCONT:
+            self._forwarded.append(arrival.number)
+            self._note("signal.forwarded", signal=arrival.number, sender=arrival.sender, early=arrival.early)
+
+    def _reap(self) -> None:
+        assert self._link is not None
+        self._link.reap()
+        while self._pid is not None and self._ended is not None and not self._ended.done():
+            change = child.poll(self._pid)
+            if change is None:
+                return
+            if isinstance(change, ExitStatus):
+                self._ended.set_result(change)
+            else:
+                self._stop_with_it(change.signal)
+
+    def _stop_with_it(self, number: int) -> None:
+        """The command was stopped.  Where a shell waits at a terminal, stop too; else go on relaying."""
+        terminal = _controlling_terminal()
+        if terminal is None:
+            self._note("child.stopped", signal=number)
+            return
+        try:
+            assert self._pid is not None
+            own_group, group = os.getpgrp(), _group_of(self._pid)
+            self._feed.flush_now()
+            since_ns = clock.mono_ns()
+            signals.stop_ourselves(number)
+            self._note("suspended", signal=number, since_ns=since_ns, until_ns=clock.mono_ns())
+            if group is not None and group != own_group and signals.is_stopped(self._pid):
+                # It leads a group of its own (a shell): what our shell gave back to us is passed on.
+                if os.tcgetpgrp(terminal) == own_group:
+                    os.tcsetpgrp(terminal, group)
+                os.killpg(group, signal.SIGCONT)
+        except OSError as error:
+            self._note("child.stopped", signal=number, error=str(error))
+        finally:
+            os.close(terminal)
+
+    # --- end --------------------------------------------------------------------------------------------------------
+
+    async def _finish(self, status: ExitStatus, *, error: str | None = None) -> ExitStatus:
+        prepared, link = self._prepared, self._link
+        assert link is not None
+        await self._relay.close(prepared.config.relay.close_grace_s)
+        ended: dict[str, object] = {**status.record(), "forwarded_signals": self._forwarded}
+        if error is not None:
+            ended["error"] = error
+        asked = prepared.options.gate or prepared.options.json is not None
+        verdict = await link.conclude(ended, asked=asked)
+        self._print(verdict, link)
+        if os.getpid() == 1:
+            await link.gone(_AS_INIT_WAIT_S)
+        if prepared.options.gate and verdict is not None and verdict.gate is not None:
+            return ExitStatus(exit_code=verdict.gate)
+        return status
+
+    def _print(self, verdict: Verdict | None, link: ObserverLink) -> None:
+        prepared = self._prepared
+        if verdict is not None:
+            for line in verdict.lines:
+                say(line, prefix="")
+            return
+        show = f"fairtrial show {prepared.trial[-12:]}"
+        if link.alive:
+            say(f"the verdict was not ready in time; it will be there: {show}")
+        else:
+            say(
+                f"this run was not observed to its end: the observer process failed ({link.trouble}). "
+                f"Its log is {prepared.log}; what was recorded: {show}"
+            )
+        if prepared.options.gate:
+            say(f"--gate has no verdict to go by, so the command's own status is kept (not {EX_TEMPFAIL}).")
+
+    def _note(self, event: str, **facts: object) -> None:
+        self._feed.record_json(Kind.NOTE, {"event": event, **facts})
+
+
+def relay_settings(environ: Mapping[str, str]) -> RelaySettings:
+    """How the relay reaches the upstreams: by the user's proxies, with the user's certificates beside the system's."""
+
+    def either(name: str) -> str:
+        # Lower case first, as curl and Python's clients; the user's own list, without the doors that we add.
+        return environ.get(name.lower()) or environ.get(name) or ""
+
+    fallback = either("ALL_PROXY")
+    return RelaySettings(
+        proxy=ProxySettings(
+            https_proxy=either("HTTPS_PROXY") or fallback,
+            http_proxy=either("HTTP_PROXY") or fallback,
+            no_proxy=either("NO_PROXY"),
+        ),
+        ca_files=tuple(dict.fromkeys(value for name in _CA_VARIABLES if (value := environ.get(name)))),
+    )
+
+
+def _controlling_terminal() -> int | None:
+    try:
+        return os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except OSError:
+        return None
