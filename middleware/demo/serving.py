@@ -12,6 +12,7 @@ import asyncio
 import fcntl
 import gzip
 import hashlib
+import os
 import socket
 import struct
 import time
@@ -335,13 +336,14 @@ class Connection:
 
     async def end(self, how: Literal["fin", "rst", "ragged"]) -> None:
         """End the connection now; all that was written before has left this host."""
-        sock = cast("socket.socket", self._writer.get_extra_info("socket"))
-        for _ in range(200):
-            if self._writer.transport.get_write_buffer_size() == 0 and _unsent_bytes(sock) == 0:
-                break
-            await asyncio.sleep(0.005)
-        if how == "rst":
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        # A twin of the descriptor: loops hand out sockets that may not be configured, and options belong to both.
+        with socket.socket(fileno=os.dup(self._writer.get_extra_info("socket").fileno())) as twin:
+            for _ in range(200):
+                if self._writer.transport.get_write_buffer_size() == 0 and _unsent_bytes(twin) == 0:
+                    break
+                await asyncio.sleep(0.005)
+            if how == "rst":
+                twin.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         if how == "fin":
             self._writer.close()
         else:

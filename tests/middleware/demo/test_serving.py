@@ -6,6 +6,8 @@ The client here is a bare socket, so that ends are seen as they are: FIN, reset,
 import asyncio
 import gzip
 import json
+import socket
+import ssl
 import zlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import trustme
 import zstandard
 
 from fairtrial.middleware.demo.faults import Fault
@@ -143,6 +146,50 @@ async def test_cut_sends_its_events_and_half_of_the_next(ending: Any) -> None:
     assert wire.reset == (ending == "rst")
     assert (server.calls[0].ended, server.calls[0].events_sent, server.calls[0].usage) == (ending, 3, None)
     assert again.unchunked[1]
+
+
+@pytest.mark.parametrize(
+    "ending, seen", [("fin", "clean end"), ("ragged", "end without close_notify"), ("rst", "reset")]
+)
+async def test_cut_over_tls_shows_which_end_it_was(ending: Any, seen: str) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    trusted = ssl.create_default_context()
+    authority.configure_trust(trusted)
+    server = StandIn((say("Done."),), (Fault(kind="cut", after_events=2, ending=ending, side_calls=True),), context)
+    await server.start()
+    try:
+        met = await asyncio.to_thread(end_over_tls, server.port, trusted)
+    finally:
+        await server.stop()
+    assert met == seen
+
+
+def end_over_tls(port: int, trusted: ssl.SSLContext) -> str:
+    """How a TLS connection ended: the TLS engine is fed by hand, as a blocking SSL socket hides a reset."""
+    received, to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+    engine = trusted.wrap_bio(received, to_send, server_hostname="127.0.0.1")
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+        asked = False
+        while True:
+            try:
+                if not asked:
+                    engine.do_handshake()
+                    engine.write(request(body_of()))
+                    asked = True
+                plain.sendall(to_send.read())
+                if engine.read(65536) == b"":
+                    return "clean end"
+            except ssl.SSLWantReadError:
+                plain.sendall(to_send.read())
+                try:
+                    got = plain.recv(65536)
+                except ConnectionResetError:
+                    return "reset"
+                if not got:
+                    return "end without close_notify"
+                received.write(got)
 
 
 async def test_cut_of_a_json_answer_keeps_half_of_the_declared_length() -> None:
