@@ -36,7 +36,7 @@ _REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"
 
 
 class ClientGone(Exception):
-    """The client closed or reset the connection before its answer was whole."""
+    """The client closed or reset the connection before its answer was whole, or sent what is no HTTP."""
 
 
 class Host(Protocol):
@@ -130,13 +130,13 @@ class Connection:
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if "chunked" in head.get("transfer-encoding").lower():
             body = bytearray()
-            while size := int((await self._take_through(b"\r\n")).split(b";")[0], 16):
+            while size := _size((await self._take_through(b"\r\n")).split(b";")[0].decode("latin-1"), 16):
                 body += await self._take(size)
                 await self._take(2)
             while await self._take_through(b"\r\n") != b"\r\n":
                 pass
             return bytes(body)
-        return await self._take(int(head.get("content-length") or 0))
+        return await self._take(_size(head.get("content-length") or "0", 10))
 
     # ---- one request ----
 
@@ -433,6 +433,13 @@ class _Reply:
         tail = self._deflate.flush() if self._deflate is not None else b""
         last = b"%x\r\n%b\r\n" % (len(tail), tail) if tail else b""
         await self.write(last + b"0\r\n\r\n")
+
+
+def _size(text: str, base: int) -> int:
+    try:
+        return int(text, base)
+    except ValueError:
+        raise ClientGone from None
 
 
 def _unsent_bytes(sock: socket.socket) -> int:

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+import fairtrial
 from fairtrial.middleware.demo.calls import Call, from_log_line, to_log_line
 from fairtrial.middleware.demo.faults import Fault
 from fairtrial.middleware.demo.script import Scenario, Step, dump_scenario, load_scenario
@@ -190,7 +191,7 @@ def running_standin(
         if tls is not None:
             command += ["--tls-cert", str(tls[0]), "--tls-key", str(tls[1])]
         errors = stack.enter_context((place / "stderr").open("w+b"))
-        root = Path(__file__).resolve().parents[2]  # the checkout; harmless where the package is installed
+        root = Path(fairtrial.__path__[0]).parent  # the child may start in another folder than a checkout's top
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

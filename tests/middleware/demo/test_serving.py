@@ -134,6 +134,18 @@ async def test_a_chunked_and_coded_request_body_is_read_whole() -> None:
     assert server.calls[0].body_bytes == len(coded)
 
 
+@pytest.mark.parametrize("junk", [b"\x16\x03\x01", b"POST / HTTP/1.1\r\ncontent-length: many\r\n\r\n", b"\r\n\r\n"])
+async def test_junk_ends_its_connection_and_nothing_else(junk: bytes) -> None:
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(junk)
+        writer.write_eof()
+        await asyncio.wait_for(reader.read(), 10)
+        writer.close()
+        wire = await exchange(server, request(body_of(), CLOSE))
+    assert wire.unchunked[1]
+
+
 @pytest.mark.parametrize("ending", ["fin", "rst", "ragged"])
 async def test_cut_sends_its_events_and_half_of_the_next(ending: Any) -> None:
     async with serving(Fault(kind="cut", after_events=3, ending=ending)) as server:
