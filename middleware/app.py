@@ -23,7 +23,8 @@ from typing import Final, Literal
 import msgspec
 
 from fairtrial import __version__
-from fairtrial.collectors.facade import Collectors, DockerUpstream
+from fairtrial.collectors.docker_adapter import DockerUpstream
+from fairtrial.collectors.facade import Collectors
 from fairtrial.middleware.closing import gate_answer, judged, recover_orphans
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.hello import DockerInfo, Hello, parse_hello
@@ -225,9 +226,8 @@ class ObservedTrial:
                 host=self._host,
                 trial_id=hello.trial,
                 docker=docker_upstream(hello.docker),
-                docker_skipped=hello.docker.skipped,
                 started_wall_ns=hello.wall_ns,
-                on_mutation=self._source.emit,
+                on_mutation=self._on_mutation,
                 on_container_count=self._on_container_count,
             )
             await self._collectors.start()
@@ -244,6 +244,9 @@ class ObservedTrial:
                 why=repr(error),
             )
         )
+
+    def _on_mutation(self, mutation: MutationSeen) -> None:
+        self._source.emit(mutation)
 
     def _on_container_count(self, count: int) -> None:
         self._watched = max(self._watched, count)
@@ -382,7 +385,12 @@ def docker_upstream(info: DockerInfo) -> DockerUpstream | None:
     """The engine to watch, or None with the reason in `info.skipped`."""
     if info.url is None:
         return None
-    return DockerUpstream(url=info.url, tls_verify=info.tls_verify, tls_dir=info.tls_dir)
+    if info.tls_dir is None:
+        return DockerUpstream(url=info.url)
+    pem = {name: str(Path(info.tls_dir) / f"{name}.pem") for name in ("ca", "cert", "key")}
+    return DockerUpstream(
+        url=info.url, tls_ca=pem["ca"], tls_cert=pem["cert"], tls_key=pem["key"], tls_verify=info.tls_verify
+    )
 
 
 def start_ticks(pid: int, proc: Path = Path("/proc")) -> int | None:

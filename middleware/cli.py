@@ -126,11 +126,11 @@ def _one(database: sqlite3.Connection, wanted: str) -> TrialRow:
     rich_help_panel=_RUN,
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
 )
-def run(context: typer.Context) -> int:
+def run(context: typer.Context) -> None:
     """Run a command under observation: fairtrial run -- claude -p "…"  (fairtrial run --help)."""
-    from fairtrial.middleware.relay.supervise import main as run_main
+    from fairtrial.middleware.relay import runopts, supervise
 
-    return run_main(context.args)
+    supervise.run(runopts.parse(context.args))
 
 
 @app.command(rich_help_panel=_RUN)
