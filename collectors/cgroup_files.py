@@ -213,6 +213,22 @@ class CgroupFiles:
             return None
         return parse_count_or_max(raw) if self._v2_memory else cgroup_v1.parse_limit(raw)
 
+    def effective_limit(self) -> int | None:
+        """The lowest limit from here up to the top of what is mounted; None: nowhere one, or not readable."""
+        limits = (self.own_limit(), self.memory_parts().hierarchical_limit_bytes, self._ancestor_limit)
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def oom_group(self) -> bool | None:
+        """Whether one kill takes the whole cgroup; v1 never does that."""
+        if self.memory_dir is None:
+            return None
+        if not self._v2_memory:
+            return False
+        try:
+            return (self.memory_dir / "memory.oom.group").read_bytes().strip() == b"1"
+        except OSError:
+            return None
+
     def local_oom(self) -> int | None:
         """v2: how often *this* cgroup's own limit called the killer; None elsewhere."""
         raw = self._raw("local") if self._v2_memory else None

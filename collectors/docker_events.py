@@ -86,6 +86,10 @@ class Watch(Protocol):
         """Pids that the kernel log named."""
         ...
 
+    def release(self, container_id: str) -> None:
+        """It is over: keep its count of kills, let go of the rest."""
+        ...
+
     def unexplained_kills(self) -> int | None:
         """Kills of the node since our start that no counter and no kernel record explains."""
         ...
@@ -120,6 +124,7 @@ class ContainerState:
     waiting: list[EventFacts] = field(default_factory=list)
     facts: ContainerFacts | None = None
     alive: bool = False
+    ending: bool = False
     kill: tuple[int | None, int] | None = None
     oom_ns: int | None = None
     kill_counted_ns: int | None = None
@@ -161,6 +166,7 @@ class DockerEvents:
         self._awaited_key: tuple[int, str, str, str | None] | None = None
         self._lost_at_ns: int | None = None
         self.up = False
+        self.tried = False
         self.active_ns = time.monotonic_ns()
 
     # --- seen from the facade -----------------------------------------------------------------------------------
@@ -228,7 +234,7 @@ class DockerEvents:
 
     def on_up(self, engine: EngineFacts, *, again: bool) -> None:
         """The stream is open: say so, list what runs."""
-        self.up = True
+        self.up = self.tried = True
         self._skew_ns = engine.skew_ns
         if self._presence is None:
             self._presence = self._make_presence(engine.engine_id or self._upstream.url)
@@ -243,7 +249,7 @@ class DockerEvents:
         self._lost_at_ns = time.time_ns()
         self._awaited_key = self._newest_key
         self._cover("lost" if self.up else "off", why)
-        self.up = False
+        self.up, self.tried = False, True
 
     def on_event(self, event: EventFacts) -> None:
         """One event; replays are dropped here."""
@@ -357,7 +363,7 @@ class DockerEvents:
                 self._judge(state)
         for state in list(self._states.values()):
             if state.alive and state.container_id not in running:
-                self._spawn(self._gone(state, None), "gone")
+                self._end(state, None)
             elif state.alive:
                 for known in list(state.execs.values()):
                     if known.ended is None:
@@ -405,17 +411,23 @@ class DockerEvents:
         if action == "start" and not state.alive:
             self._spawn(self._started(state), "start")
         elif action == "die":
-            self._spawn(self._gone(state, event), "gone")
+            self._end(state, event)
 
     async def _started(self, state: ContainerState) -> None:
         facts = parse_container(await self._adapter.container(state.container_id))
         if facts is not None and facts.init_pid is not None:
             self._alive(state, facts)
 
+    def _end(self, state: ContainerState, die: EventFacts | None) -> None:
+        if not state.ending:
+            state.ending = True
+            self._spawn(self._gone(state, die), "gone")
+
     async def _gone(self, state: ContainerState, die: EventFacts | None) -> None:
         """It ended: settle its execs and counters, then say what ended it."""
         facts = parse_container(await self._adapter.container(state.container_id))
         if die is None and facts is not None and facts.running:
+            state.ending = False
             return  # the list was older than a start
         init_pid = None if state.facts is None else state.facts.init_pid
         deadline_ns = time.monotonic_ns() + int(_SETTLE_S * 1e9)
@@ -429,7 +441,7 @@ class DockerEvents:
         exit_code = die.exit_code if die is not None else None if facts is None else facts.exit_code
         oom_flag = None if facts is None else facts.oom_killed
         died_ns = time.time_ns() + self._skew_ns if die is None else die.at_ns
-        state.alive = False
+        state.alive = state.ending = False
         self._emit(
             state,
             ContainerGone(
@@ -441,6 +453,9 @@ class DockerEvents:
             ),
             at_ns=died_ns,
         )
+        self._watch.release(state.container_id)
+        if facts is not None and facts.running and facts.init_pid is not None:
+            self._alive(state, facts)  # a restart policy was faster than we were
 
     def _ended_by(self, state: ContainerState, exit_code: int | None, died_ns: int, init_pid: int | None) -> str:
         if state.kill is not None:

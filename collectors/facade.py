@@ -163,9 +163,10 @@ class Collectors:
         """Wait for late events where a container was watched, then take the last readings."""
         deadline_ns = time.monotonic_ns() + int(deadline_s * 1e9)
         if self._docker is not None:
-            if not self._docker.up:
-                await self._until(lambda: self._docker is None or self._docker.up, _NOT_UP_S, deadline_ns)
-                if not self._docker.up:
+            docker = self._docker
+            if not docker.tried:
+                await self._until(lambda: docker.tried, _NOT_UP_S, deadline_ns)
+                if not docker.tried:
                     self._docker_source.emit(
                         CoverageChanged(
                             source="collector.docker_events",
@@ -174,8 +175,10 @@ class Collectors:
                             why="the engine's events were not reached before the command ended",
                         )
                     )
-            await self._until(lambda: False, _IN_FLIGHT_S, deadline_ns)
-            if self._docker.joined or self._docker.busy:
+            if docker.up:
+                await self._until(lambda: False, _IN_FLIGHT_S, deadline_ns)
+            await self._until(lambda: not docker.busy, _NOT_UP_S, deadline_ns)
+            if docker.joined:
                 await self._until(self._quiet, _GRACE_S, deadline_ns)
         if self._unread_kills():
             await self._until(lambda: not self._unread_kills(), _IN_FLIGHT_S, deadline_ns)
@@ -271,7 +274,7 @@ class Collectors:
     # --- cgroups ------------------------------------------------------------------------------------------------
 
     def _watch_own(self, pid: str) -> None:
-        """The command's own cgroup, as found.  Nothing is ever written to it."""
+        """The command's own cgroup, as found.  No counter of it is ever set back."""
         old = self._watchers.pop(OWN, None)
         if old is not None:
             old.close()
@@ -293,7 +296,6 @@ class Collectors:
         shared = self._sharing(places)
         subject = Subject(trial=self._trial_id, container_id=OWN, cgroup=places.hierarchy_path)
         watcher = self._make_watcher(OWN, subject, files, pid=pid, born_with_us=False, shared=shared)
-        limit = files.own_limit()
         self._cgroup_source.emit(
             ContainerSeen(
                 container_id=OWN,
@@ -301,7 +303,8 @@ class Collectors:
                 init_pid=None if pid == "self" else int(pid),
                 cgroup=places.hierarchy_path,
                 cgroup_version=places.version,
-                memory_limit=limit,
+                memory_limit=files.effective_limit(),
+                oom_group=files.oom_group(),
                 join="own",
             ),
             subject=subject,
@@ -328,11 +331,14 @@ class Collectors:
         pid: str,
         born_with_us: bool,
         shared: str | None,
+        host_network: bool = False,
     ) -> CgroupWatcher:
         try:
             network: NetworkCounters | None = NetworkCounters(self._proc, int(pid) if pid != "self" else os.getpid())
         except OSError:
             network = None
+        if network is not None and host_network:
+            network.shared = True
         if network is not None and network.namespace is not None and not network.shared:
             # One namespace, one count: containers that share it would each be charged with all of it.
             owner = self._namespaces.setdefault(network.namespace, container_id)
@@ -388,10 +394,7 @@ class Collectors:
         else:
             if not places.places and places.unified is None:
                 why = next(iter(places.missing.values()), "no cgroup was found")
-        old = self._watchers.pop(facts.id, None)
-        if old is not None:
-            self._counted[facts.id] = self._counted.get(facts.id, 0) + old.kills_seen
-            old.close()
+        self.release(facts.id)
         if places is None or why is not None:
             self._cgroup_source.emit(
                 CoverageChanged(
@@ -405,12 +408,29 @@ class Collectors:
             )
             return seen
         files = CgroupFiles(places, may_reset=True)
-        watcher = self._make_watcher(facts.id, subject, files, pid=str(facts.init_pid), born_with_us=True, shared=None)
+        watcher = self._make_watcher(
+            facts.id,
+            subject,
+            files,
+            pid=str(facts.init_pid),
+            born_with_us=True,
+            shared=None,
+            host_network=facts.network_mode == "host",
+        )
         assert self._bells is not None
         watcher.start(self._bells)
         if facts.init_pid is not None:
             self._tree.look(facts.init_pid)
-        return msgspec.structs.replace(seen, cgroup=places.hierarchy_path, cgroup_version=places.version)
+        return msgspec.structs.replace(
+            seen, cgroup=places.hierarchy_path, cgroup_version=places.version, oom_group=files.oom_group()
+        )
+
+    def release(self, container_id: str) -> None:
+        """A container ended; a later life of it gets a new watcher."""
+        watcher = self._watchers.pop(container_id, None)
+        if watcher is not None:
+            self._counted[container_id] = self._counted.get(container_id, 0) + watcher.kills_seen
+            watcher.close()
 
     def ring(self, container_id: str) -> None:
         """The runtime's `oom` event: read."""

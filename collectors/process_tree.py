@@ -16,7 +16,7 @@ from typing import Final
 from fairtrial.collectors.parse.proc import parse_stat
 
 _MAX_KNOWN: Final = 20_000
-_MAX_NEW_PER_SCAN: Final = 2_000
+_MAX_NEW_PER_SCAN: Final = 500
 _MAX_DEPTH: Final = 64
 
 

@@ -48,7 +48,7 @@ class OomVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KilledProcess:
-    """The line `Killed process …`: one victim and what it held, bytes; `memcg_oom`: a cgroup's limit, not the node's."""
+    """The line `Killed process …`: one victim, what it held in bytes; `memcg_oom`: a cgroup's limit, not the node's."""
 
     pid: int
     comm: str
