@@ -23,7 +23,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -32,6 +31,8 @@ from fairtrial.middleware.demo.calls import Call, from_log_line, to_log_line
 from fairtrial.middleware.demo.faults import Fault
 from fairtrial.middleware.demo.script import Scenario, Step, dump_scenario, load_scenario
 from fairtrial.middleware.demo.serving import HEAD_LIMIT_BYTES, Connection
+
+_BEGUN = b'{"begun":'  # how a log line starts that says that a call runs; all others are ended calls
 
 
 class StandIn:
@@ -47,7 +48,7 @@ class StandIn:
     ) -> None:
         """`script` is the steps, or a whole scenario (then `faults` must be empty).
 
-        `log` gets a line per ended call.
+        `log` gets a line, `{"begun": index}`, per call that begins, and the whole call as another when it ended.
         """
         if isinstance(script, Scenario):
             if faults:
@@ -103,9 +104,12 @@ class StandIn:
     # ---- the connections' Host ----
 
     def begin(self, call: Call) -> None:
-        """Number the call and keep it."""
+        """Number the call, keep it, and note in the log that it runs."""
         call.index = len(self.calls)
         self.calls.append(call)
+        if self._log is not None:
+            self._log.write(_BEGUN + b"%d}\n" % call.index)
+            self._log.flush()
 
     def attempt(self, call: Call) -> int:
         """Count this call at its step, side calls apart."""
@@ -131,20 +135,41 @@ class StandIn:
             self._log.flush()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RunningStandIn:
-    """A stand-in in another process."""
+    """A stand-in in another process. `calls` stays readable after its end."""
 
-    url: str
-    port: int
-    pid: int
-    log: Path
+    def __init__(self, *, url: str, port: int, pid: int, log: Path) -> None:
+        self.url = url
+        """Without /v1 at its end."""
+        self.port = port
+        self.pid = pid
+        self._log = log
+        self._final: list[Call] | None = None
+
+    def _read(self) -> tuple[list[Call], int]:
+        """The ended calls in the order of their heads, and how many have begun."""
+        lines = [line for line in self._log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+        ended = [from_log_line(line) for line in lines if not line.startswith(_BEGUN)]
+        return sorted(ended, key=lambda call: call.index), len(lines) - len(ended)
+
+    def settle(self, timeout_s: float = 1.0) -> list[Call]:
+        """The ended calls, as soon as none is running, at the latest after the timeout (then without those that run).
+
+        A client has its answer a moment before the server has noted the end of the call: this waits for that note.
+        """
+        if self._final is not None:
+            return self._final
+        deadline = time.monotonic() + timeout_s
+        while True:
+            ended, begun = self._read()
+            if len(ended) == begun or time.monotonic() > deadline:
+                return ended
+            time.sleep(0.005)
 
     @property
     def calls(self) -> list[Call]:
-        """The calls that have ended so far, in the order of their heads. Open ones are not among them."""
-        lines = self.log.read_bytes().splitlines(keepends=True)
-        return sorted((from_log_line(line) for line in lines if line.endswith(b"\n")), key=lambda call: call.index)
+        """`settle()` with its usual timeout."""
+        return self.settle()
 
     @property
     def model_calls(self) -> list[Call]:
@@ -154,11 +179,15 @@ class RunningStandIn:
     def wait_for_calls(self, count: int, timeout_s: float = 5.0) -> list[Call]:
         """Poll until so many calls have ended. Raises TimeoutError."""
         deadline = time.monotonic() + timeout_s
-        while len(calls := self.calls) < count:
+        while len(calls := self.settle(0)) < count:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{len(calls)} calls ended at the stand-in within {timeout_s} s, wanted {count}")
             time.sleep(0.01)
         return calls
+
+    def close(self) -> None:
+        """Keep what the log says now; called when the process has ended and before the log is removed."""
+        self._final, _ = self._read()
 
 
 @contextlib.contextmanager
@@ -206,7 +235,10 @@ def running_standin(
         if said is None:
             errors.seek(0)
             raise RuntimeError(f"the stand-in did not start: {errors.read().decode(errors='replace').strip()[-2000:]}")
-        yield RunningStandIn(url=said["url"], port=int(said["port"]), pid=child.pid, log=log)
+        running = RunningStandIn(url=said["url"], port=int(said["port"]), pid=child.pid, log=log)
+        stack.callback(running.close)
+        stack.callback(_end_process, child)
+        yield running
 
 
 def _read_ready(descriptor: int, timeout_s: float) -> dict[str, str] | None:
@@ -266,7 +298,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any free port")
     parser.add_argument("--ready-fd", type=int, help="descriptor for the ready line; default standard output")
-    parser.add_argument("--log", type=Path, help="file that gets one JSON line per ended call, bodies included")
+    parser.add_argument(
+        "--log", type=Path, help="file that gets a JSON line when a call begins and one, bodies included, when it ended"
+    )
     parser.add_argument("--tls-cert", type=Path, help="certificate chain (PEM): serve https")
     parser.add_argument("--tls-key", type=Path, help="its key (PEM)")
     asyncio.run(_serve_until_signal(parser.parse_args(argv)))

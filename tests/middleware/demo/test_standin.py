@@ -91,6 +91,17 @@ def test_a_taken_port_is_said() -> None:
         pass
 
 
+def test_calls_stay_readable_after_the_end_and_those_that_ran_are_stopped() -> None:
+    with running_standin(SCRIPT, [Fault(kind="stall_headers", step=1, duration_s=None)]) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+        body = {"tools": TOOLS, "messages": [{"role": "assistant", "content": "y"}]}
+        connection.request("POST", "/v1/messages", json.dumps(body))
+        call(server.url)
+        assert [seen.ended for seen in server.settle(0.05)] == ["complete"]
+    connection.close()
+    assert sorted(seen.ended for seen in server.calls) == ["complete", "stopped"]
+
+
 def test_waiting_for_calls_that_never_come_ends_with_a_count() -> None:
     with running_standin(SCRIPT) as server, pytest.raises(TimeoutError, match="0 calls ended"):
         server.wait_for_calls(1, timeout_s=0.05)
