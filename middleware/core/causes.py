@@ -690,8 +690,7 @@ _UNKNOWN: Final = (
         _SUSPECTED,
         "{container} was killed from outside in step {step}, and nothing says by whom.",
         "Look at the machine's log at {at}, then run the trial again.",
-        sources=_EVENTS,
-        built=True,
+        note="needs a trace of signals: without one, exit 137 may be the trial's own doing",
     ),
 )
 

@@ -1,0 +1,123 @@
+"""Turns the trouble of a model call into an event with a sentence; shared by the rules whose causes the door sees.
+
+In: a `Trouble` and the `Context`.  Out: an `Event`.  What this module does not do: choose the cause (`faults.py`) or
+the standing (`calls.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairtrial.middleware.attribution.calls import Trouble
+from fairtrial.middleware.attribution.case import AttemptSeen, evidence, no, unknown, upstream, yes
+from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.events import Event, Standing
+from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, seconds, size, statuses
+from fairtrial.middleware.core.causes import CAUSES
+from fairtrial.middleware.core.records import Evidence, Grade, Trust
+
+_SHOWN: Final = 4
+"""Attempts cited one by one; the rest are counted."""
+
+
+def call_event(ctx: Context, trouble: Trouble) -> Event:
+    """The event that a call's failed attempts add up to."""
+    fault, turn, standing = trouble.fault, trouble.turn, trouble.standing
+    cause = CAUSES[fault.cause]
+    last = trouble.failed[-1]
+    facts = {
+        "attempts": count(len(trouble.failed), "attempt"),
+        "seconds": seconds(trouble.length_s),
+        "statuses": _statuses(trouble),
+        "step": None if turn.step is None else str(turn.step),
+        "upstream": clean(upstream(last.value)) or None,
+        "failure": fault.failure,
+        "silence": seconds(fault.silence_s),
+        "lag": seconds(last.value.our_lag),
+        "bytes_down": size(last.value.bytes_down),
+        "error_type": clean(last.value.reply.error_type or "") or None,
+    }
+    sentence = fill(cause.template, {k: v for k, v in facts.items() if v})
+    if standing is Standing.TERMINAL:
+        differs = unknown(trouble.ids) if fault.with_end else yes(trouble.ids)
+        sentence += " No later model call succeeded."
+        if not ctx.ever_completed:
+            sentence += " No model call ever completed, so the trial never ran."
+    elif standing is Standing.DISTORTING:
+        differs = unknown(trouble.ids)
+        sentence += " " + _what_it_bent(trouble)
+    else:
+        differs = no(trouble.ids)
+    fact = Grade.PROVED
+    if any(a.placed.observation.trust is not Trust.HOST for a in trouble.failed):
+        fact = Grade.SUSPECTED
+    best = fault.best if standing is Standing.TERMINAL and fact is Grade.PROVED else Grade.SUSPECTED
+    return Event(
+        cause=fault.cause,
+        blame=fault.blame,
+        best=best,
+        standing=standing,
+        ends_call=standing is Standing.TERMINAL,
+        step=turn.step,
+        phase=turn.phase,
+        at_ns=trouble.failed[0].started_ns,
+        happened=yes(trouble.ids),
+        ended_or_distorted=trouble.ended,
+        outcome_differs=differs,
+        sentence=sentence,
+        advice=cause.advice,
+        why_present=trouble.why_present,
+        flips_if=_flips_if(trouble),
+        fact=fact,
+        evidence=tuple(_evidence(trouble)),
+    )
+
+
+def _statuses(trouble: Trouble) -> str | None:
+    if trouble.fault.failure.startswith("error event"):
+        return trouble.fault.failure
+    return statuses(a.value.reply.status for a in trouble.failed)
+
+
+def _what_it_bent(trouble: Trouble) -> str:
+    if trouble.fell_back:
+        given_up = listed(trouble.fell_back)
+        return f"The client then went on with something given up ({given_up}), which bends every later step."
+    return "The client took the broken reply for an answer and went on with it."
+
+
+def _flips_if(trouble: Trouble) -> str | None:
+    fault = trouble.fault
+    if fault.watchdog_s is not None and fault.silence_s is not None:
+        limit, silence = seconds(fault.watchdog_s), seconds(fault.silence_s)
+        if fault.cause == "model_api.stalled":
+            return f"turns to the harness if its client waits longer than the {silence} of silence (taken: {limit})"
+        return f"turns to infra if the client's watchdog was not above the longest silence ({silence}; taken: {limit})"
+    if trouble.standing is Standing.TERMINAL:
+        return "turns to present if a later successful call of this trial is found"
+    if trouble.standing is Standing.DISTORTING:
+        return "turns to the model if the same trial fails without the broken reply"
+    return None
+
+
+def _evidence(trouble: Trouble) -> list[Evidence]:
+    total = len(trouble.failed)
+    shown = list(enumerate(trouble.failed, 1))
+    if total > _SHOWN:
+        shown = [*shown[: _SHOWN - 1], shown[-1]]
+    return [evidence(attempt.placed, f"attempt {n} of {total}: {_attempt(attempt, trouble)}") for n, attempt in shown]
+
+
+def _attempt(attempt: AttemptSeen, trouble: Trouble) -> str:
+    value = attempt.value
+    parts = [f"HTTP {value.reply.status}" if value.reply.status is not None else "no response head"]
+    if attempt is trouble.failed[-1] and trouble.fault.failure not in {f"status {value.reply.status}", ""}:
+        parts.append(trouble.fault.failure)
+    elif value.dial_stage is not None:
+        parts.append(f"failed at {clean(value.dial_stage)}")
+    if value.outcome == "truncated" and value.bytes_down is not None:
+        parts.append(f"{size(value.bytes_down)} received")
+    if value.closed_by is not None:
+        parts.append(f"closed by {value.closed_by}")
+    parts.append(f"after {seconds(attempt.length_s)}")
+    return ", ".join(parts)

@@ -1,0 +1,197 @@
+"""Turns: what became of each model call of the trial, and what its failed attempts amount to.
+
+In: a `Case`, its `Watch`, thresholds.  Out: one `Trouble` per turn and cause of failure, with its standing.
+A *turn* is all calls that asked for the same step (a client may ask again with something changed), or one call of a
+subagent or compaction.  What this module does not do: write sentences (`rules/`).
+
+A turn that never completed is *terminal* if no later main call completed; it is *distorting* if the next request's
+history had grown all the same: then the client took the broken reply, or its own error text, for an answer.  All else
+is *recovered*.  Concurrent calls: a success counts as later only if it was begun after the failure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairtrial.middleware.attribution.case import AttemptSeen, CallSeen, Case, unknown, upstream, yes
+from fairtrial.middleware.attribution.coverage import Watch
+from fairtrial.middleware.attribution.events import Standing
+from fairtrial.middleware.attribution.faults import Fault, classify
+from fairtrial.middleware.attribution.thresholds import Thresholds
+from fairtrial.middleware.core.records import PhaseName, Question
+
+OUTSIDE_CAUSES: tuple[str, ...] = ("model_api.", "gateway.", "network.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """All that was asked for one step, or one side call."""
+
+    step: int | None
+    phase: PhaseName
+    calls: tuple[CallSeen, ...]
+    attempts: tuple[AttemptSeen, ...]
+    completed: bool
+    started_ns: int
+    ended_ns: int | None
+    main: bool
+
+    @property
+    def in_flight(self) -> bool:
+        """Began, and nobody saw an end."""
+        return not self.completed and any(call.open_attempts for call in self.calls)
+
+    @property
+    def assistant_turns(self) -> int | None:
+        return self.calls[-1].request.assistant_turns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """The failed attempts of one turn that share a cause."""
+
+    turn: Turn
+    fault: Fault
+    failed: tuple[AttemptSeen, ...]
+    standing: Standing
+    ended: Question
+    why_present: str
+    fell_back: tuple[str, ...] = ()
+    lost_reply: bool = False
+    """Part of a reply was delivered and the rest, tool call or stop reason included, was lost."""
+
+    @property
+    def ids(self) -> list[str]:
+        return [a.placed.id for a in self.failed]
+
+    @property
+    def length_s(self) -> float:
+        return max(0, self.failed[-1].ended_ns - self.failed[0].started_ns) / 1e9
+
+
+def turns_of(case: Case) -> list[Turn]:
+    """The main turns in order of start; probes and titles are in none."""
+    groups: dict[object, list[CallSeen]] = {}
+    for call in case.main_calls:
+        key: object = ("step", call.step) if call.role == "step" and call.step is not None else call.id
+        groups.setdefault(key, []).append(call)
+    turns = [_turn(calls, main=calls[0].role == "step") for calls in groups.values()]
+    return sorted(turns, key=lambda t: (t.started_ns, t.step or 0))
+
+
+def _turn(calls: list[CallSeen], *, main: bool) -> Turn:
+    attempts = tuple(sorted((a for c in calls for a in c.attempts), key=lambda a: (a.started_ns, a.placed.id)))
+    ends = [c.ended_ns for c in calls]
+    return Turn(
+        step=calls[0].step,
+        phase=calls[0].phase,
+        calls=tuple(calls),
+        attempts=attempts,
+        completed=any(c.completed for c in calls),
+        started_ns=calls[0].started_ns,
+        ended_ns=None if any(e is None for e in ends) else max(e for e in ends if e is not None),
+        main=main,
+    )
+
+
+def troubles_of(case: Case, turns: list[Turn], watch: Watch, thresholds: Thresholds) -> list[Trouble]:
+    """Every failure of every turn, in order."""
+    grace_ns = round(thresholds.end_grace_s * 1e9)
+    deaths = [g.at_ns for g in case.kills]
+    deaths += [c.gone[0].at_ns for c in case.containers.values() if c.gone is not None]
+    last_success = max((a.started_ns for t in turns for a in t.attempts if a.whole), default=None)
+    found: list[Trouble] = []
+    for position, turn in enumerate(turns):
+        faults: list[tuple[AttemptSeen, Fault]] = []
+        for attempt in turn.attempts:
+            if attempt.whole:
+                continue
+            ends_with = case.near_end(attempt.ended_ns, thresholds.end_grace_s) or any(
+                abs(attempt.ended_ns - at) <= grace_ns for at in deaths
+            )
+            fault = classify(
+                attempt,
+                answered_at_ns=case.heads.get(upstream(attempt.value)),
+                ends_with=ends_with,
+                thresholds=thresholds,
+            )
+            if fault is not None:
+                faults.append((attempt, fault))
+        if not faults:
+            continue
+        if turn.completed:
+            found.extend(_recovered(turn, faults))
+        else:
+            found.append(_failed(turn, faults, turns[position + 1 :], last_success, watch))
+    return found
+
+
+def _recovered(turn: Turn, faults: list[tuple[AttemptSeen, Fault]]) -> list[Trouble]:
+    """Failures before the turn's whole reply, one per cause; a client that gave something up for it is still bent."""
+    gave_up = tuple(sorted({change for call in turn.calls for change in call.fell_back} - {"non_streaming"}))
+    found: list[Trouble] = []
+    for cause in dict.fromkeys(fault.cause for _, fault in faults):
+        mine = [(a, f) for a, f in faults if f.cause == cause]
+        bent = gave_up if cause.startswith(OUTSIDE_CAUSES) and mine[0][1].cause != "model_api.client_error" else ()
+        ids = [a.placed.id for a, _ in mine]
+        found.append(
+            Trouble(
+                turn=turn,
+                fault=mine[-1][1],
+                failed=tuple(a for a, _ in mine),
+                standing=Standing.DISTORTING if bent else Standing.RECOVERED,
+                ended=yes(ids) if bent else unknown(ids),
+                why_present="a later attempt of the same call succeeded",
+                fell_back=bent,
+            )
+        )
+    return found
+
+
+def _failed(
+    turn: Turn,
+    faults: list[tuple[AttemptSeen, Fault]],
+    later: list[Turn],
+    last_success: int | None,
+    watch: Watch,
+) -> Trouble:
+    own = [fault for _, fault in faults if not fault.with_end] or [fault for _, fault in faults]
+    fault = own[-1]
+    failed = tuple(a for a, f in faults if f.cause == fault.cause)
+    ids = [a.placed.id for a in failed]
+    ended_ns = turn.ended_ns if turn.ended_ns is not None else failed[-1].ended_ns
+    succeeded_later = last_success is not None and last_success >= ended_ns
+    lost = [a.value.reply for a in failed if a.value.reply.started_content]
+    lost_reply = bool(lost) and (lost[-1].stop_reason is None or lost[-1].open_tool_calls > 0)
+    if not succeeded_later:
+        gap = watch.door_gap(turn.started_ns)
+        return Trouble(
+            turn=turn,
+            fault=fault,
+            failed=failed,
+            standing=Standing.TERMINAL,
+            ended=yes(ids) if gap is None else unknown([*ids, gap.id]),
+            why_present="the trial went on",
+            lost_reply=lost_reply,
+        )
+    following = next((t for t in later if t.main), None)
+    asked, asks = turn.assistant_turns, following.assistant_turns if following is not None else None
+    if turn.main and following is not None and asked is not None and asks is not None and asks > asked:
+        taken = [*ids, *following.calls[0].ids[:1]]
+        return Trouble(
+            turn=turn,
+            fault=fault,
+            failed=failed,
+            standing=Standing.DISTORTING,
+            ended=yes(taken),
+            why_present="the client took the broken reply for an answer and went on",
+            lost_reply=lost_reply,
+        )
+    return Trouble(
+        turn=turn,
+        fault=fault,
+        failed=failed,
+        standing=Standing.RECOVERED,
+        ended=unknown(ids),
+        why_present="a later call succeeded",
+    )

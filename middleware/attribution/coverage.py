@@ -1,0 +1,191 @@
+"""Coverage as the rules need it: what could have been seen in which window, and what could not.
+
+In: a `Case`.  Out: gaps of the model door, whether an OOM kill could have been missed, which families nobody watched,
+and whether the observer or its store was tampered with.  Absence is evidence only under coverage.
+What this module does not do: sum coverage up for people (`steps/watched.py` did that).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairtrial.middleware.attribution.case import Case, ContainerCase
+from fairtrial.middleware.attribution.thresholds import Thresholds
+from fairtrial.middleware.core.records import PhaseName
+
+FOREVER: Final = 1 << 63
+
+JUDGED_FAMILIES: Final = ("model_api", "memory", "cpu", "disk", "network", "node")
+"""Families of the agent's time; the verifier's is judged on its own."""
+
+_OBSERVER: Final = frozenset({"observer", "store"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blind:
+    """A window, wall ns, in which a source did not see."""
+
+    source: str
+    families: frozenset[str]
+    since_ns: int
+    until_ns: int
+    id: str
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryWatch:
+    """Whether every OOM kill of the trial would have been seen, and by what."""
+
+    seen: bool
+    by: tuple[str, ...]
+    why_not: str | None = None
+
+
+class Watch:
+    """Answers what was watched."""
+
+    def __init__(self, case: Case, thresholds: Thresholds) -> None:
+        self._case = case
+        self._grace_ns = round(thresholds.end_grace_s * 1e9)
+        self.blind: list[Blind] = _blind(case, self._grace_ns)
+
+    @property
+    def tampered(self) -> Blind | None:
+        """The observer was killed or its store changed: what the agent could do to hide something."""
+        return next((b for b in self.blind if b.source in _OBSERVER), None)
+
+    def door_gap(self, since_ns: int) -> Blind | None:
+        """A window after `since_ns`, before the end, in which the model door may have missed a call."""
+        return next((b for b in self.blind if "model_api" in b.families and b.until_ns > since_ns), None)
+
+    @property
+    def door_watched(self) -> bool:
+        """A model door was on, and a call came through it."""
+        level = self._case.trial.coverage.families.get("model_api")
+        return level is not None and level.level != "none"
+
+    @property
+    def unwatched(self) -> list[str]:
+        """Families that no source watched at all."""
+        families = self._case.trial.coverage.families
+        return [f for f in JUDGED_FAMILIES if f not in families or families[f].level == "none"]
+
+    def memory(self) -> MemoryWatch:
+        """An OOM kill is observable by each container's own counter, or by a zero delta of the host's.
+
+        Counters count for ever, so a gap does not matter if a reading lies after it.
+        """
+        whole_host = self._host_delta()
+        if whole_host is not None and whole_host[0] == 0:
+            return MemoryWatch(seen=True, by=whole_host[1])
+        by: list[str] = []
+        watched = [c for c in self._case.containers.values() if c.role != "verifier"]
+        for container in watched:
+            ids = self._own_counter(container)
+            if ids is None:
+                return MemoryWatch(seen=False, by=(), why_not=f"the kill counter of {_name(container)} was not read")
+            by.extend(ids)
+        if watched:
+            return MemoryWatch(seen=True, by=tuple(by))
+        if whole_host is None:
+            return MemoryWatch(seen=False, by=(), why_not="no counter of OOM kills was read")
+        return MemoryWatch(
+            seen=False, by=whole_host[1], why_not="the kernel killed a process for memory and nothing says which"
+        )
+
+    def _host_delta(self) -> tuple[int, tuple[str, ...]] | None:
+        """How far the host's own count of OOM kills moved from before the first tool's work to the end."""
+        counted = [(p, v.oom_kill) for p, v in self._case.host if v.oom_kill is not None]
+        if len(counted) < 2:
+            return None
+        (first, before), (last, after) = counted[0], counted[-1]
+        calls = self._case.main_calls
+        begin = calls[0].ended_ns or calls[0].started_ns if calls else None
+        if begin is not None and first.at_ns > begin:
+            return None
+        end = self._case.ended_ns
+        if end is not None and last.at_ns < end - self._grace_ns:
+            return None
+        return after - before, (first.id, last.id)
+
+    def _own_counter(self, container: ContainerCase) -> list[str] | None:
+        """Ids of the readings of the container's own count of kills, or None if a kill could have been missed."""
+        counted = [p for p, v in container.readings if v.oom_kill is not None]
+        if not counted:
+            return None
+        last = counted[-1]
+        end = container.gone[0].at_ns if container.gone is not None else self._case.ended_ns
+        if end is not None and last.at_ns < end - self._grace_ns:
+            return None
+        if container.id == "own" and len(counted) < 2:
+            return None
+        return [counted[0].id, last.id] if len(counted) > 1 else [last.id]
+
+
+def _name(container: ContainerCase) -> str:
+    return "the command's own cgroup" if container.id == "own" else f"container {container.id[:12]}"
+
+
+def _blind(case: Case, grace_ns: int) -> list[Blind]:
+    end = case.ended_ns
+    found: list[Blind] = []
+    for placed, gap in case.gaps:
+        since = gap.since_ns if gap.since_ns is not None else placed.at_ns
+        until = gap.until_ns if gap.until_ns is not None else max(placed.at_ns, since)
+        if end is not None and since >= end:
+            continue
+        found.append(
+            Blind(
+                source=gap.source,
+                families=_families(gap.source, gap.families),
+                since_ns=since,
+                until_ns=until,
+                id=placed.id,
+                why=gap.why,
+            )
+        )
+    went: dict[tuple[str, str | None], Blind] = {}
+    for placed, change in case.coverage_changes:
+        key = (change.source, change.container_id)
+        if change.state == "on":
+            open_blind = went.pop(key, None)
+            if open_blind is not None:
+                found.append(
+                    Blind(
+                        source=open_blind.source,
+                        families=open_blind.families,
+                        since_ns=open_blind.since_ns,
+                        until_ns=placed.at_ns,
+                        id=open_blind.id,
+                        why=open_blind.why,
+                    )
+                )
+            continue
+        at_end = placed.phase is PhaseName.TEARDOWN or (end is not None and placed.at_ns >= end - grace_ns)
+        if change.state == "off" and (at_end or change.container_id is not None):
+            continue
+        if end is not None and placed.at_ns >= end:
+            continue
+        went.setdefault(
+            key,
+            Blind(
+                source=change.source,
+                families=_families(change.source, change.families),
+                since_ns=placed.at_ns,
+                until_ns=FOREVER,
+                id=placed.id,
+                why=change.why,
+            ),
+        )
+    found.extend(went.values())
+    return sorted(found, key=lambda b: (b.since_ns, b.source))
+
+
+def _families(source: str, told: list[str]) -> frozenset[str]:
+    if told:
+        return frozenset(told)
+    if source.startswith(("door.model", "feed")) or source in _OBSERVER:
+        return frozenset(JUDGED_FAMILIES)
+    return frozenset()

@@ -1,0 +1,43 @@
+"""The mechanism by which a trial came to its end, as far as it can be seen from outside the harness.
+
+In: the case, and the event that ended it, if one did.  Out: an `EndedAs`.  Which limit a harness ran into is known only
+from its own result file, which this version does not read: such an end is `unknown`, not guessed.
+What this module does not do: blame.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.events import Event, Standing
+from fairtrial.middleware.core.records import EndedAs
+
+CRASH_SIGNALS: Final = frozenset({4, 5, 6, 7, 8, 11, 31})
+"""SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: a program's own end.  **Source:** signal(7)."""
+
+_KILLED_CODES: Final = frozenset({137, 143})
+
+
+def ended_as(ctx: Context, events: list[Event], ended_by: Event | None) -> EndedAs:
+    """`ended_by`: the outside event that terminated the trial."""
+    trial = ctx.case.trial
+    if ctx.case.ended is None or trial.closed != "normal":
+        return EndedAs.UNKNOWN
+    if not ctx.ever_completed and ended_by is not None:
+        return EndedAs.NEVER_RAN
+    if trial.signal is not None:
+        return EndedAs.AGENT_CRASHED if trial.signal in CRASH_SIGNALS else EndedAs.KILLED
+    if trial.exit_code is None:
+        return EndedAs.UNKNOWN
+    if trial.exit_code in _KILLED_CODES or (ended_by is not None and ended_by.cause == "operator.cancelled"):
+        return EndedAs.KILLED
+    if any(e.standing is Standing.TERMINAL and e.ends_call for e in events):
+        return EndedAs.AGENT_GAVE_UP
+    if ctx.case.finished_in_words:
+        return EndedAs.AGENT_FINISHED
+    if ended_by is not None and trial.exit_code != 0:
+        return EndedAs.AGENT_GAVE_UP
+    if ended_by is None and trial.exit_code == 0 and ctx.ever_completed:
+        return EndedAs.AGENT_FINISHED
+    return EndedAs.UNKNOWN

@@ -1,0 +1,373 @@
+"""The engine: observations of one trial in, one verdict out.  Pure: no clock, no I/O, no memory of other trials.
+
+In: an `Assembly` and `Thresholds`.  Out: a `Verdict`.  The same observations in any order, with repeats, give the same
+verdict, so `show --replay` recomputes it from the store anywhere.
+
+How it decides (design page VERDICTS.md):
+1. Each rule reports events with three answers: did it happen, did it end or distort a step, would the outcome differ.
+2. `terminated_by` is the outside event after which no further step ended normally; no threshold of ours is in it.
+3. A passed trial has blame none, and its events are present.  An exit status of 0 alone is no score: an event that
+   ended the trial all the same stays a suspicion.
+4. For a failed trial the earliest event with three yeses is proved; else the event with the strongest three answers is
+   suspected; an event that was recovered never shadows a later one that ended the trial.
+5. Without an event the model is due, if everything was watched that could have failed it; else indeterminate.
+6. A lost observer, a changed store, a trial without an end, and a gap in the decisive window are indeterminate.
+
+What this module does not do: recognise events (`rules/`), write numbers into words (`sentences.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from fairtrial.middleware.attribution.case import no, unknown, yes
+from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.ended_as import ended_as
+from fairtrial.middleware.attribution.events import Event, Standing
+from fairtrial.middleware.attribution.ledger import ledger
+from fairtrial.middleware.attribution.rules import (
+    container_killed,
+    container_oom,
+    harness_side,
+    model,
+    model_api,
+    observer,
+    operator,
+)
+from fairtrial.middleware.attribution.sentences import capital, count, listed, steps
+from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, as_record
+from fairtrial.middleware.core.causes import answers
+from fairtrial.middleware.core.clock import rfc3339
+from fairtrial.middleware.core.records import (
+    Answer,
+    Answers,
+    Blame,
+    EndedAs,
+    Evidence,
+    Grade,
+    Outcome,
+    PhaseName,
+    Present,
+    Questions,
+    TerminatedBy,
+    Verdict,
+)
+from fairtrial.middleware.steps.placed import Assembly
+
+RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
+    model_api.find,
+    operator.find,
+    harness_side.find,
+    observer.find,
+    container_oom.find,
+    container_killed.find,
+)
+
+_FOLDED_FROM: Final = 4
+"""So many present events of one cause and reason are told in one row."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ruling:
+    """What the decision came to, before it is written down."""
+
+    blame: Blame
+    sentence: str
+    grade: Grade | None = None
+    event: Event | None = None
+    flips_if: str | None = None
+    evidence: tuple[Evidence, ...] = ()
+    by: tuple[str, ...] = ()
+
+
+def judge(assembly: Assembly, thresholds: Thresholds = DEFAULT_THRESHOLDS, *, revision: int = 1) -> Verdict:
+    """The verdict on one trial; `revision` is counted by the caller when late evidence made a new one."""
+    ctx = Context.of(assembly, thresholds)
+    events = sorted((e for find in RULES for e in find(ctx)), key=lambda e: (e.at_ns, e.cause, e.step or 0))
+    ended_by = _ended_by(events)
+    ruling = _rule(ctx, events)
+    how = ended_as(ctx, events, ended_by)
+    chosen = ruling.event if ruling.blame not in {Blame.NONE, Blame.INDETERMINATE} else None
+    others = [e for e in events if e is not chosen]
+    evidence = ruling.evidence or (ruling.event.evidence if ruling.event is not None else ())
+    rivals = [e for e in others if e is not ruling.event and e.standing is not Standing.RECOVERED]
+    return Verdict(
+        blame=ruling.blame,
+        grade=ruling.grade,
+        cause=chosen.cause if chosen is not None else None,
+        step=chosen.step if chosen is not None else None,
+        phase=chosen.phase if chosen is not None else None,
+        sentence=capital(ruling.sentence),
+        terminated_by=_terminated_by(ended_by),
+        ended_as=how,
+        questions=_questions(ruling, events),
+        evidence=list(evidence),
+        against=[e for rival in rivals for e in rival.evidence[:1]],
+        present=_present(others),
+        ledger=ledger(ctx),
+        thresholds=as_record(thresholds),
+        flips_if=ruling.flips_if,
+        answers=_answers(ruling, how),
+        revision=revision,
+        final_after=_final_after(ctx, thresholds),
+    )
+
+
+# --- what ended it --------------------------------------------------------------------------------------------------
+
+
+def _ended_by(events: Sequence[Event]) -> Event | None:
+    """The outside event that ended the trial: a model call that never completed, else the first that nothing followed.
+
+    An agent that was struck in a tool and then asked the model in vain was ended by the model API, not by the tool.
+    """
+    ended = [e for e in events if e.standing is Standing.TERMINAL and e.phase is not PhaseName.VERIFY]
+    last_word = [e for e in ended if e.ends_call and e.cause != "harness.killed"]
+    if last_word:
+        return next((e for e in last_word if e.outside), None)
+    return next((e for e in ended if e.outside), None)
+
+
+def _terminated_by(event: Event | None) -> TerminatedBy | None:
+    if event is None:
+        return None
+    sure = event.fact is Grade.PROVED and event.ended_or_distorted.answer is Answer.YES
+    return TerminatedBy(
+        cause=event.cause,
+        grade=Grade.PROVED if sure else Grade.SUSPECTED,
+        step=event.step,
+        phase=event.phase,
+    )
+
+
+# --- the ruling -----------------------------------------------------------------------------------------------------
+
+
+def _rule(ctx: Context, events: Sequence[Event]) -> _Ruling:
+    blocked = _blocked(ctx)
+    if blocked is not None:
+        return blocked
+    if ctx.case.booked is Outcome.PASSED:
+        return _passed(ctx, events)
+    return _failed(ctx, events)
+
+
+def _blocked(ctx: Context) -> _Ruling | None:
+    """What makes every verdict impossible."""
+    case = ctx.case
+    if case.ended is None or case.trial.closed != "normal":
+        return _Ruling(
+            blame=Blame.INDETERMINATE,
+            sentence="The end of the trial was not recorded, so fairtrial itself may have been stopped. "
+            "Run the trial again.",
+            flips_if="turns to a verdict when the record of its end arrives",
+        )
+    lost = ctx.watch.tampered
+    if lost is not None:
+        return _Ruling(
+            blame=Blame.INDETERMINATE,
+            sentence="fairtrial's observer was lost during the trial, so what it then saw is not to be trusted. "
+            "Run the trial again; `fairtrial serve` under its own user cannot be stopped by the agent.",
+            by=(lost.id,),
+        )
+    if case.booked is Outcome.UNKNOWN:
+        return _Ruling(
+            blame=Blame.INDETERMINATE,
+            sentence="Nobody recorded whether the trial passed or failed. Read the harness's own result.",
+        )
+    return None
+
+
+def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
+    ended = [e for e in _candidates(events) if e.standing is Standing.TERMINAL and e.cause not in _WITH_END]
+    if ctx.case.by_exit_code_only:
+        if ended:
+            event = _strongest(ended)
+            gap = _gap(ctx, event)
+            if gap is not None:
+                return gap
+            return _Ruling(
+                blame=event.blame,
+                grade=Grade.SUSPECTED,
+                event=event,
+                sentence=_words(
+                    event.sentence,
+                    "The command all the same ended with exit code 0, which is not a score: read the harness's result.",
+                    event.advice,
+                ),
+                flips_if=event.flips_if,
+            )
+        if not ctx.turns:
+            doubt = model.doubt(ctx)
+            if doubt is not None:
+                return _Ruling(
+                    blame=Blame.INDETERMINATE,
+                    sentence=_words(f"The command ended with exit code 0. {doubt.why}.", doubt.remedy),
+                    by=doubt.by,
+                )
+    what = [f"{e.cause} in step {e.step}" if e.step is not None else e.cause for e in events]
+    said = "The trial passed, and nothing outside stood in its way."
+    if ended:
+        event = _strongest(ended)
+        said = _words(
+            "The trial is booked as passed, although something outside ended its agent early:",
+            event.sentence,
+            "Check that the reward was earned.",
+        )
+    elif what:
+        shown = listed(dict.fromkeys(what[:3])) + (
+            f" and {count(len(what) - 3, 'more event')}" if len(what) > 3 else ""
+        )
+        said = f"The trial passed; {shown} did not matter."
+    return _Ruling(
+        blame=Blame.NONE,
+        event=_strongest(ended) if ended else None,
+        sentence=said,
+        evidence=tuple(e.evidence[0] for e in events if e.evidence)[:5],
+    )
+
+
+_WITH_END: Final = frozenset({"harness.client_timeout", "harness.killed", "operator.cancelled"})
+"""What says nothing about a trial that passed: a command may end with a call still open."""
+
+
+def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
+    candidates = _candidates(events)
+    if candidates:
+        proved = [e for e in candidates if e.proved]
+        event = proved[0] if proved else _strongest(candidates)
+        gap = _gap(ctx, event)
+        if gap is not None:
+            return gap
+        return _Ruling(
+            blame=event.blame,
+            grade=Grade.PROVED if event.proved else Grade.SUSPECTED,
+            event=event,
+            sentence=_words(event.sentence, event.advice),
+            flips_if=event.flips_if,
+        )
+    gap = _gap(ctx, None)
+    if gap is not None:
+        return gap
+    doubt = model.doubt(ctx)
+    if doubt is not None:
+        return _Ruling(
+            blame=Blame.INDETERMINATE,
+            sentence=_words(f"{doubt.why}, so neither the model nor the infrastructure can be blamed.", doubt.remedy),
+            by=doubt.by,
+        )
+    return _model(ctx)
+
+
+def _candidates(events: Sequence[Event]) -> list[Event]:
+    """Events that may have decided the trial.
+
+    One that struck a tool gives way to a model call that never completed: the agent was still trying.
+    """
+    last_word = max((e.at_ns for e in events if e.standing is Standing.TERMINAL and e.ends_call), default=None)
+    return [
+        e
+        for e in events
+        if e.standing is not Standing.RECOVERED
+        and (e.ends_call or e.proved or last_word is None or e.standing is Standing.DISTORTING or e.at_ns > last_word)
+    ]
+
+
+def _strongest(events: Sequence[Event]) -> Event:
+    """The strongest three answers; then what ended the trial before what bent it; then the earliest."""
+    return min(events, key=lambda e: (-e.strength, e.standing is not Standing.TERMINAL, e.at_ns))
+
+
+def _gap(ctx: Context, event: Event | None) -> _Ruling | None:
+    """A gap of the model door in the decisive window: from the event, or from the last step, to the end."""
+    if event is not None and not event.needs_door:
+        return None
+    since = event.at_ns if event is not None else (ctx.turns[-1].started_ns if ctx.turns else 0)
+    blind = ctx.watch.door_gap(since)
+    if blind is None:
+        return None
+    what = f"{event.sentence} But the" if event is not None else "The"
+    return _Ruling(
+        blame=Blame.INDETERMINATE,
+        event=event,
+        sentence=f"{what} model door was not watched without a gap from then to the end, so a later call may have been "
+        "missed. Run the trial again.",
+        by=(blind.id,),
+    )
+
+
+def _model(ctx: Context) -> _Ruling:
+    unwatched = model.not_watched(ctx)
+    said = f"The model failed the task: {model.summary(ctx)}, so nothing outside that was watched stood in its way."
+    said += model.own_kill(ctx.case)
+    flips = "turns to infra if an outside event turns up in late evidence"
+    if unwatched:
+        said += f" Not watched: {listed(unwatched)}."
+        flips = f"turns if something failed in what was not watched: {listed(unwatched)}"
+    return _Ruling(
+        blame=Blame.MODEL,
+        grade=Grade.SUSPECTED if unwatched else Grade.PROVED,
+        sentence=said,
+        flips_if=flips,
+        evidence=tuple(model.clearing(ctx)),
+    )
+
+
+# --- written down ---------------------------------------------------------------------------------------------------
+
+
+def _questions(ruling: _Ruling, events: Sequence[Event]) -> Questions:
+    event = ruling.event
+    if event is not None:
+        return Questions(
+            happened=event.happened,
+            ended_or_distorted=event.ended_or_distorted,
+            outcome_differs=event.outcome_differs if ruling.blame is not Blame.NONE else unknown(),
+        )
+    if ruling.blame is Blame.INDETERMINATE:
+        return Questions(happened=unknown(ruling.by), ended_or_distorted=unknown(), outcome_differs=unknown())
+    by = [e.id for e in ruling.evidence]
+    if events:
+        return Questions(
+            happened=yes(i for e in events[:10] for i in e.happened.by[:1]),
+            ended_or_distorted=no(i for e in events[:10] for i in e.ended_or_distorted.by[:1]),
+            outcome_differs=no(by),
+        )
+    return Questions(happened=no(by), ended_or_distorted=no(by), outcome_differs=no(by))
+
+
+def _present(events: Sequence[Event]) -> list[Present]:
+    """What happened and did not decide; many alike in one row."""
+    groups: dict[tuple[str, str], list[Event]] = {}
+    for event in events:
+        groups.setdefault((event.cause, event.why_present), []).append(event)
+    rows: list[tuple[int, Present]] = []
+    for (cause, why), alike in groups.items():
+        if len(alike) < _FOLDED_FROM:
+            rows.extend((e.at_ns, e.as_present()) for e in alike)
+            continue
+        numbers = [e.step for e in alike if e.step is not None]
+        where = f", in {steps(numbers)}" if numbers else ""
+        said = f"{why} ({len(alike)} times{where})"
+        rows.append((alike[0].at_ns, Present(cause=cause, step=alike[0].step, why=said)))
+    return [row for _, row in sorted(rows, key=lambda r: (r[0], r[1].cause))]
+
+
+def _answers(ruling: _Ruling, how: EndedAs) -> Answers:
+    found = answers(ruling.blame, ruling.grade)
+    if ruling.blame is Blame.NONE and ruling.event is not None:
+        return Answers(retry=found.retry, grade=found.grade, reward_valid=Answer.UNKNOWN)
+    if how is EndedAs.NEVER_RAN and ruling.blame is not Blame.INDETERMINATE:
+        return Answers(retry=found.retry, grade=Answer.NO, reward_valid=Answer.NO)
+    return found
+
+
+def _final_after(ctx: Context, thresholds: Thresholds) -> str | None:
+    end = ctx.case.ended_ns
+    return None if end is None else rfc3339(end + round(thresholds.late_evidence_s * 1e9))
+
+
+def _words(*parts: str) -> str:
+    return " ".join(part for part in parts if part)

@@ -1,0 +1,352 @@
+"""The kernel killed a process of the trial for memory.
+
+Recognises: a moved kill counter of a container's own cgroup, a kernel record, or the runtime's OOM event, folded to one
+event per container and step; main process or child, also when the command hid it behind exit code 0; a kill of the
+whole node (`node.oom`); steps that ran in a box whose memory was still held by what an earlier step had written to
+tmpfs or locked (`container.oom_residual`, or the same event when the writer's step was itself struck).  One followed by
+a later tool step that ended normally in the same container is present. Whose demand it was stays open (`suspected`) but
+for two cases that this version can prove: a kill from above (node, or a parent's limit) while the trial was within its
+guaranteed floor, and a kill before any reply of the model had arrived, when only the harness and the declared services
+can have used the memory.  A replay and other trials' peaks have no source yet. Deliberately does not: take exit code
+137, the word "Killed" or the sticky `OOMKilled` flag for a kill; take the kernel's name of a victim for proof (a
+process can set it); blame the model for a demand that nobody measured. How it can be wrong: a kill of a side process
+that the step did not need, in the last tool step of a failed trial, is taken for what ended it.  The cost is a
+`suspected` and one replay.  A harness that types into a terminal gives no end of its own commands: then a result that
+came back counts as a normal end, unless the victim was the harness's own support.
+
+**Source:** reference pages container.md section 2, taxonomy.md section 5; kernel doc cgroup-v2 (memory.events).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import Final
+
+from fairtrial.middleware.attribution.case import ContainerCase, KillGroup, evidence, no, unknown, yes
+from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.events import Event, Standing
+from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, size, steps
+from fairtrial.middleware.attribution.tool_steps import first_normal_after
+from fairtrial.middleware.core.causes import CAUSES
+from fairtrial.middleware.core.records import Blame, Evidence, Grade, Outcome, PhaseName, Question, Trust
+from fairtrial.middleware.steps.placed import Placed
+
+SUPPORT_ROLES: Final = frozenset({"agent CLI", "tmux", "exec shell", "main process"})
+"""Victims that belong to the harness or carry it."""
+
+_SKIPPED: Final = frozenset({PhaseName.TEARDOWN, PhaseName.BUILD})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fill:
+    """The first moment at which undying pages filled a container to the brim."""
+
+    writer: int | None
+    shmem: int
+    id: str
+
+
+def find(ctx: Context) -> list[Event]:
+    """One event per container and step with OOM kills; steps in a box that stayed full are folded into its writer's."""
+    found: list[Event] = []
+    heads: dict[str, int] = {}
+    levels: dict[str, _Levels] = {}
+    for group in ctx.case.kills:
+        if group.phase in _SKIPPED:
+            continue
+        container = ctx.case.containers[group.container]
+        if group.container not in levels:
+            levels[group.container] = _Levels(ctx, container, _limit(container, group))
+        full = levels[group.container].full_at_start(group.step)
+        writer_at = heads.get(group.container)
+        if full is not None and writer_at is not None and found[writer_at].step == full.writer:
+            found[writer_at] = _spoiled(found[writer_at], group, full)
+            continue
+        found.append(_event(ctx, container, group, full))
+        heads.setdefault(group.container, len(found) - 1)
+    return [_closing_words(event) for event in found]
+
+
+def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill | None) -> Event:
+    case = ctx.case
+    limit, peak = _limit(container, group), _peak(ctx, group)
+    ids = group.ids
+    node_wide = any(v.constraint == "CONSTRAINT_NONE" for _, v in group.records)
+    from_above = node_wide or any(v.parent_limit_hit for _, v in group.counted)
+    support = any(_role(ctx, group, v.victim.pid) in SUPPORT_ROLES for _, v in group.records)
+    if full is not None:
+        cause = CAUSES["container.oom_residual"]
+    else:
+        cause = CAUSES["node.oom" if node_wide else "container.oom_kill"]
+    standing, ended, why_present = _standing(ctx, container, group, support=support)
+    differs: Question = no() if standing is Standing.RECOVERED else unknown(ids)
+    demand = ""
+    best = Grade.SUSPECTED
+    if standing is Standing.TERMINAL:
+        proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above)
+        if proof is not None:
+            differs, best, demand = yes([*ids, *proof[0]]), Grade.PROVED, proof[1]
+        else:
+            demand = "Whose demand it was is open."
+    fact = Grade.PROVED
+    if all(p.observation.trust is not Trust.HOST for p in _placed(group)):
+        fact = best = Grade.SUSPECTED
+    k = ctx.thresholds.headroom_k
+    facts = {
+        "victim": _victim(ctx, group),
+        "container": name_of(container),
+        "step": None if group.step is None else str(group.step),
+        "limit": size(limit),
+        "peak": size(peak),
+        "kills": None if group.kills is None else count(group.kills, "kill"),
+        "what": f"step {group.step}'s command" if group.step is not None else "the command",
+        "ceiling": None if limit is None else size(round(limit * k)),
+        "k": f"{k:g}",
+        "residue": None if full is None else size(full.shmem),
+        "writer": None if full is None or full.writer is None else str(full.writer),
+    }
+    given = {name: text for name, text in facts.items() if text}
+    template = cause.template if group.step is not None else cause.template.replace(" in step {step}", "")
+    if group.step is None:
+        template = template.replace("because", f"during {group.phase.value} because")
+    sentence = fill(template, given)
+    hidden = _hidden(container, group)
+    if hidden:
+        sentence += f" {hidden}"
+    if container.gone is not None and container.gone[1].ended_by == "oom":
+        sentence += " The container died with it."
+    return Event(
+        cause=cause.name,
+        blame=Blame.INFRA,
+        best=best,
+        standing=standing,
+        ends_call=False,
+        step=group.step,
+        phase=group.phase,
+        at_ns=group.at_ns,
+        happened=yes(ids),
+        ended_or_distorted=ended,
+        outcome_differs=differs,
+        sentence=f"{sentence} {demand}".strip(),
+        advice="" if best is Grade.PROVED else fill(cause.advice, given),
+        why_present=why_present,
+        flips_if=None if best is Grade.PROVED else _flips_if(given, limit),
+        fact=fact,
+        needs_door=case.trial.steps != [],
+        evidence=tuple(_evidence(group, limit, peak, full)),
+    )
+
+
+def _standing(
+    ctx: Context, container: ContainerCase, group: KillGroup, *, support: bool
+) -> tuple[Standing, Question, str]:
+    case = ctx.case
+    ids = group.ids
+    if group.phase is PhaseName.VERIFY or container.role == "verifier":
+        return Standing.TERMINAL, unknown(ids), "it happened while the verifier ran"
+    later = first_normal_after(case, container, group.step, inferred=not support)
+    if later is not None:
+        return Standing.RECOVERED, no(later[1]), f"step {later[0]} ended normally in the same container"
+    if container.role == "service" and group.step is not None and len(case.trial.steps) > group.step:
+        return Standing.DISTORTING, unknown(ids), "the agent went on without the service"
+    if case.booked is Outcome.PASSED and case.finished_in_words:
+        return Standing.RECOVERED, no(case.main_calls[-1].ids[-1:]), "the agent finished its turn after it"
+    gap = ctx.watch.door_gap(group.at_ns)
+    if gap is not None:
+        return Standing.TERMINAL, unknown([*ids, gap.id]), ""
+    return Standing.TERMINAL, yes(ids), "the trial went on and ended for another reason"
+
+
+def _not_the_models(
+    ctx: Context, container: ContainerCase, group: KillGroup, *, limit: int | None, from_above: bool
+) -> tuple[list[str], str] | None:
+    """Proof that the demand was not the model's, with its ids and a sentence; None when it is open."""
+    case = ctx.case
+    floor = case.trial.limits.memory.floor or (container.seen.memory_reservation if container.seen else None)
+    used = max((v.memory_peak for _, v in group.counted if v.memory_peak is not None), default=None)
+    if used is None:
+        used = max((v.victim.rss for _, v in group.records if v.victim.rss is not None), default=None)
+    if from_above and floor and used is not None and used <= floor:
+        said = (
+            f"The kill came from above, while the trial used {size(used)} of the {size(floor)} that it was guaranteed."
+        )
+        return [], said
+    replied = any(a.whole and a.ended_ns <= group.at_ns for turn in ctx.turns for a in turn.attempts)
+    shared = any(v.memory_peak_kind == "shared" for _, v in container.readings)
+    seen_at_door = bool(case.calls) and ctx.watch.door_watched and not case.strangers
+    blind = any("model_api" in b.families and b.since_ns <= group.at_ns for b in ctx.watch.blind)
+    if limit is not None and not replied and seen_at_door and not shared and not blind and container.role != "service":
+        first = [i for c in case.calls[:1] for i in c.ids[:1]]
+        said = (
+            "No reply of the model had arrived by then, so harness and services alone were more than the limit allows."
+        )
+        return first, said
+    return None
+
+
+class _Levels:
+    """What stayed charged in one container over time: shmem at readings and kills, in the order of steps."""
+
+    def __init__(self, ctx: Context, container: ContainerCase, limit: int | None) -> None:
+        samples: list[tuple[int, bool, int, int, str]] = []
+        for placed, reading in container.readings:
+            if reading.memory_shmem is not None:
+                late = reading.edge not in {"baseline", "call_started", "call_ended"}
+                samples.append((placed.step or 0, late, placed.at_ns, reading.memory_shmem, placed.id))
+        for group in ctx.case.kills:
+            if group.container == container.id:
+                samples.extend(
+                    (group.step or 0, True, p.at_ns, v.memory_shmem, p.id)
+                    for p, v in group.counted
+                    if v.memory_shmem is not None
+                )
+        self._samples = sorted(samples)
+        brim = None if limit is None else limit * ctx.thresholds.box_full_share
+        self._full_since: list[int | None] = []
+        """For each sample the first of the unbroken row of full ones that it ends, None when it is not full."""
+        for n, sample in enumerate(self._samples):
+            if brim is None or sample[3] < brim:
+                self._full_since.append(None)
+            else:
+                self._full_since.append(n if n == 0 or self._full_since[-1] is None else self._full_since[-1])
+
+    def full_at_start(self, step: int | None) -> _Fill | None:
+        """Whether undying pages already filled the box when the step's tools began, and which step had written them."""
+        if step is None:
+            return None
+        n = bisect_left(self._samples, (step, True)) - 1
+        first = self._full_since[n] if n >= 0 else None
+        if first is None:
+            return None
+        since, now = self._samples[first], self._samples[n]
+        writer = since[0] if since[1] else since[0] - 1
+        return _Fill(writer=writer if writer > 0 else None, shmem=now[3], id=now[4])
+
+
+def _spoiled(event: Event, group: KillGroup, full: _Fill) -> Event:
+    """The writer's event with one more step that it left without memory."""
+    return replace(
+        event,
+        same_as=(*event.same_as, group.step or 0),
+        happened=yes([*event.happened.by, *group.ids]),
+        evidence=(
+            *event.evidence,
+            *(
+                evidence(p, f"killed again: {size(full.shmem)} written before stayed charged")
+                for p in _placed(group)[:1]
+            ),
+        ),
+    )
+
+
+def _closing_words(event: Event) -> Event:
+    if not event.same_as:
+        return event
+    where = steps(event.same_as)
+    said = f"What it had written stayed charged, so {where} ran in a box without memory and lost their commands too."
+    demand = "Whose demand it was is open."
+    text = event.sentence
+    if text.endswith(demand):
+        text = f"{text.removesuffix(demand)}{said} {demand}"
+    else:
+        text = f"{text} {said}"
+    return replace(event, sentence=text)
+
+
+# --- numbers and names ----------------------------------------------------------------------------------------------
+
+
+def name_of(container: ContainerCase) -> str:
+    """How a sentence calls a container."""
+    if container.id == "own":
+        return "the command's own cgroup"
+    if container.seen is not None and container.seen.name:
+        return f"container {clean(container.seen.name.lstrip('/'), 40)}"
+    return f"container {clean(container.id[:12])}"
+
+
+def _placed(group: KillGroup) -> list[Placed]:
+    return [*(p for p, _ in group.counted), *(p for p, _ in group.records), *group.told]
+
+
+def _limit(container: ContainerCase, group: KillGroup) -> int | None:
+    told = [v.memory_limit for _, v in group.counted if v.memory_limit]
+    told += [v.memory_limit for _, v in reversed(container.readings) if v.memory_limit][:1]
+    if container.seen is not None and container.seen.memory_limit:
+        told.append(container.seen.memory_limit)
+    return told[0] if told else None
+
+
+def _peak(ctx: Context, group: KillGroup) -> int | None:
+    told = [v.memory_peak for _, v in group.counted if v.memory_peak is not None]
+    if told:
+        return max(told)
+    if group.step is None or group.step > len(ctx.case.trial.steps):
+        return None
+    uses = ctx.case.trial.steps[group.step - 1].containers
+    return next((use.memory_peak for use in uses if use.id == group.container), None)
+
+
+def _role(ctx: Context, group: KillGroup, pid: int | None) -> str | None:
+    if group.step is None or group.step > len(ctx.case.trial.steps):
+        told = [v.victim.role for _, v in group.records if v.victim.pid == pid]
+        return told[0] if told else None
+    uses = ctx.case.trial.steps[group.step - 1].containers
+    victims = [v for use in uses if use.id == group.container for v in use.oom_victims]
+    return next((v.role for v in victims if v.pid == pid and v.role), None)
+
+
+def _victim(ctx: Context, group: KillGroup) -> str | None:
+    parts: list[str] = []
+    for _, record in group.records[:2]:
+        victim = record.victim
+        name = clean(victim.comm or "", 20) or "a process"
+        inner = [f"pid {victim.pid}"] if victim.pid is not None else []
+        if victim.rss is not None:
+            inner.append(size(victim.rss) or "")
+        role = _role(ctx, group, victim.pid)
+        said = f"{name} ({', '.join(inner)})" if inner else name
+        owner = "the container's" if role == "main process" else "the harness's"
+        parts.append(f"{said}, {owner} {role}," if role in SUPPORT_ROLES else said)
+    if not parts:
+        return None
+    more = len(group.records) - len(parts)
+    return listed(parts) + (f" and {more} more" if more > 0 else "")
+
+
+def _hidden(container: ContainerCase, group: KillGroup) -> str:
+    """The command that was struck and still ended with 0."""
+    codes = [e.exit_code for e in container.execs.get(group.step, ()) if e.exit_code is not None]
+    if codes and all(code == 0 for code in codes):
+        return "Its command hid it and ended with exit code 0."
+    return ""
+
+
+def _flips_if(facts: dict[str, str], limit: int | None) -> str:
+    if limit is None:
+        return "turns to proved or to the model by a replay of the command under a higher ceiling"
+    return (
+        f"turns to proved if a replay is killed at {facts['limit']} and passes at {facts['ceiling']} or less; "
+        f"turns to the model if the demand is above {facts['ceiling']}"
+    )
+
+
+def _evidence(group: KillGroup, limit: int | None, peak: int | None, full: _Fill | None) -> list[Evidence]:
+    found = [
+        evidence(
+            p,
+            f"the kill counter of its own cgroup rose by {v.delta} (limit {size(limit) or 'unknown'}, "
+            f"peak {size(peak) or 'unknown'})",
+        )
+        for p, v in group.counted[:3]
+    ]
+    found += [
+        evidence(p, f"the kernel names the victim: {clean(v.victim.comm or 'unknown', 20)}, pid {v.victim.pid}")
+        for p, v in group.records[:3]
+    ]
+    if not found:
+        found = [evidence(p, "the container runtime reported an OOM kill") for p in group.told[:1]]
+    if full is not None:
+        found += [replace(found[0], id=full.id, claim=f"{size(full.shmem)} were still charged when the step began")]
+    return found

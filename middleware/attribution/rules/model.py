@@ -1,0 +1,199 @@
+"""When the model is due: it failed, and everything outside that could have failed it was watched and did not.
+
+Recognises: a failed trial with a whole reply for every main call, OOM kills observable and none that mattered, no gap
+of the door in the decisive window, no trace of an unwatched family where a tool failed.  Families that nobody watched
+are named in the sentence, and the grade is then `suspected`. Deliberately does not: read what tools printed ("Killed",
+"Overloaded", "No space left on device" are words), or take exit code 137 without a moved kill counter for anything but
+the trial's own kill. How it can be wrong: an outside fault of a family without counters (a wrong answer from a mirror)
+is put on the model; the sentence says that the family was not watched.  A container that vanished without a trace is
+nobody's: `indeterminate`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from fairtrial.middleware.attribution.case import AttemptSeen, Case, evidence
+from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.rules.container_oom import name_of
+from fairtrial.middleware.attribution.sentences import count, listed
+from fairtrial.middleware.core.records import ContainerUse, Evidence, PhaseName, Step
+
+FAMILY_WORDS: Final[dict[str, str]] = {
+    "model_api": "the model API",
+    "memory": "memory",
+    "cpu": "CPU",
+    "disk": "disk",
+    "network": "network",
+    "node": "the node",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """Why the model cannot be blamed, with what to do about it."""
+
+    why: str
+    remedy: str
+    by: tuple[str, ...] = ()
+
+
+def doubt(ctx: Context) -> Doubt | None:
+    """The first thing that keeps the model from being due, or None."""
+    return _no_calls(ctx) or _open_calls(ctx) or _memory(ctx) or _vanished(ctx) or _trace(ctx)
+
+
+def clearing(ctx: Context) -> list[Evidence]:
+    """What shows that nothing outside happened: the last whole reply, the counters of kills, the last tool's end."""
+    found = [evidence(a.placed, "the last model call brought a whole reply") for a in _last_whole(ctx)]
+    step = _last_tool_step(ctx.case)
+    if step is not None:
+        for container in ctx.case.containers.values():
+            found.extend(
+                evidence(one.ended, f"the last command ended with exit code {one.exit_code}")
+                for one in container.execs.get(step.index, ())[-1:]
+                if one.ended is not None and one.exit_code is not None
+            )
+    watched = set(ctx.memory.by)
+    readings = [p for p, _ in ctx.case.host]
+    readings += [p for container in ctx.case.containers.values() for p, _ in container.readings]
+    shown = [p for p in readings if p.id in watched]
+    found.extend(evidence(p, "no further kill for memory was counted") for p in shown[-1:])
+    return found
+
+
+def _last_whole(ctx: Context) -> list[AttemptSeen]:
+    return [a for turn in ctx.turns[-1:] for a in turn.attempts if a.whole][-1:]
+
+
+def not_watched(ctx: Context) -> list[str]:
+    """Families that no source watched, as words."""
+    return [FAMILY_WORDS[f] for f in ctx.watch.unwatched]
+
+
+def summary(ctx: Context) -> str:
+    """What was seen of the trial, for the sentence."""
+    replies = sum(1 for t in ctx.turns if t.completed)
+    calls = "its model call" if replies == 1 else f"all {count(replies, 'model call')}"
+    kills = "no process was killed for memory" if not ctx.case.kills else "no kill for memory mattered"
+    return listed([f"{calls} brought a whole reply", kills])
+
+
+def own_kill(case: Case) -> str:
+    """A clause about a tool that ended with 137 in the last tool step, when no kill for memory was counted."""
+    step = _last_tool_step(case)
+    if step is None or any(g.step == step.index for g in case.kills):
+        return ""
+    if any(tool.exit_code == 137 for tool in step.tools):
+        said = f" A command of step {step.index} ended with exit code 137 without a kill for memory: "
+        return said + "a process of the trial killed it."
+    return ""
+
+
+def _no_calls(ctx: Context) -> Doubt | None:
+    if ctx.turns:
+        return None
+    if ctx.case.calls:
+        return Doubt(
+            why="Calls came through the model door, but none of them that fairtrial can read as the agent's own",
+            remedy="Check that the agent uses the Messages or Chat Completions API through the door.",
+        )
+    if any(v.ok for _, v in ctx.case.doors) or ctx.case.trial.coverage.doors:
+        return Doubt(
+            why="No model call came through the door while the command ran",
+            remedy="Check that the command uses the base URL that fairtrial sets; a settings file may beat it.",
+        )
+    return Doubt(
+        why="No model door was open, so nothing is known of the model's calls",
+        remedy="Run the command under `fairtrial run`.",
+    )
+
+
+def _open_calls(ctx: Context) -> Doubt | None:
+    for turn in ctx.turns:
+        if turn.in_flight or not turn.attempts:
+            return Doubt(
+                why=f"The end of the model call of step {_n(turn.step)} was not seen",
+                remedy="Run the trial again, and let fairtrial live as long as the command.",
+                by=tuple(i for c in turn.calls for i in c.ids),
+            )
+    for turn in ctx.turns:
+        if turn.completed and not any(c.read_whole for c in turn.calls):
+            why = next((a.value.parse_why for a in turn.attempts if a.value.parse_why), None)
+            return Doubt(
+                why=f"The reply of step {_n(turn.step)} could not be read whole" + (f" ({why})" if why else ""),
+                remedy="Run the trial again.",
+                by=tuple(a.placed.id for a in turn.attempts),
+            )
+    return None
+
+
+def _memory(ctx: Context) -> Doubt | None:
+    if ctx.memory.seen:
+        return None
+    return Doubt(
+        why=f"A kill for memory could have been missed: {ctx.memory.why_not}",
+        remedy="Let fairtrial read the host's counters or the container's cgroup (see `fairtrial doctor`).",
+        by=ctx.memory.by,
+    )
+
+
+def _vanished(ctx: Context) -> Doubt | None:
+    """A main container that ended in the agent's time by SIGKILL, and nobody says why.
+
+    PID 1 cannot be killed with SIGKILL from inside its own namespace, but it may exit with 137 itself.
+    """
+    for container in ctx.case.containers.values():
+        if container.gone is None or container.role not in {"main", "service"}:
+            continue
+        placed, gone = container.gone
+        if placed.phase is not PhaseName.AGENT or gone.exit_code != 137:
+            continue
+        if any(g.container == container.id for g in ctx.case.kills) or (gone.ended_by or "").startswith("runtime_kill"):
+            continue
+        return Doubt(
+            why=f"{name_of(container)} ended with exit code 137 in step {_n(placed.step)}, not for memory and not "
+            "through the runtime, and nothing says by whom",
+            remedy="Look at the machine's log at that time.",
+            by=(placed.id,),
+        )
+    return None
+
+
+def _trace(ctx: Context) -> Doubt | None:
+    """A tool failed in the last tool step while a counter of a family without a rule moved there."""
+    step = _last_tool_step(ctx.case)
+    if step is None or not any(tool.exit_code not in {None, 0} for tool in step.tools):
+        return None
+    for use in step.containers:
+        moved = _moved(use)
+        if moved is not None:
+            readings = ctx.case.containers[use.id].readings if use.id in ctx.case.containers else []
+            return Doubt(
+                why=f"A command of step {step.index} failed while {moved} in its container, and fairtrial cannot tell "
+                "yet whose doing that was",
+                remedy="Run the step's command again on a quiet network and with room in every limit.",
+                by=tuple(p.id for p, _ in readings if p.step == step.index)[-2:],
+            )
+    return None
+
+
+def _moved(use: ContainerUse) -> str | None:
+    if use.role == "own":
+        return None
+    if use.tcp_attempt_fails:
+        return f"{count(use.tcp_attempt_fails, 'connection')} could not be opened"
+    if use.tcp_retrans:
+        return f"{count(use.tcp_retrans, 'segment')} had to be sent again"
+    if use.pids_max_hits:
+        return "the limit of processes was reached"
+    return None
+
+
+def _last_tool_step(case: Case) -> Step | None:
+    return next((step for step in reversed(case.trial.steps) if step.tools), None)
+
+
+def _n(step: int | None) -> str:
+    return "unknown" if step is None else str(step)
