@@ -8,7 +8,10 @@ It works on `loop.add_reader`/`add_writer` and plain `recv`/`send` instead of th
 differ between asyncio and uvloop, close on a failed write before what was received has been read (an
 early 413 followed by RST is lost), and do not notice a dead peer while reading is paused.  Here a failed
 write never stops reading: Linux keeps the receive queue over an RST, so the rest is read until the socket
-says that it ended.  `HangupWatch` is one epoll for all paused sockets.
+says that it ended.
+
+`HangupWatch` is one epoll that watches all sockets for HUP and ERR, and the paused ones for FIN.  It is
+needed for the read ones too: at EPOLLERR libuv calls a reader once and never again, whatever is left to read.
 
 What an ending of one side means for the other is decided in `coupled.py`.
 
@@ -20,6 +23,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import os
 import select
 import socket
 import struct
@@ -36,7 +40,6 @@ LOW_BYTES: Final = 32 * 1024
 _LINGER_RST: Final = struct.pack("ii", 1, 0)
 _DISCARD_S: Final = 1.0
 _POLL_S: Final = (0.0005, 0.05)
-_FIN_EVENTS: Final = select.EPOLLRDHUP | select.EPOLLHUP | select.EPOLLERR
 
 
 def _nothing(*_: object) -> None:
@@ -44,10 +47,7 @@ def _nothing(*_: object) -> None:
 
 
 class HangupWatch:
-    """One epoll, itself watched by the loop, that tells when a socket nobody reads loses its peer.
-
-    Registrations are one-shot.  `closed` only after `close()`.
-    """
+    """One epoll, itself watched by the loop, that tells when a socket has lost its peer.  One-shot."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -55,14 +55,14 @@ class HangupWatch:
         self._links: dict[int, Link] = {}
         loop.add_reader(self._epoll.fileno(), self._ready)
 
-    def add(self, fd: int, link: Link, *, fin: bool) -> None:
-        """Watch `fd`; with `fin` also for the peer's FIN, which is only an end for some owners."""
+    def arm(self, fd: int, link: Link, *, fin: bool = False) -> None:
+        """Tell `link` of HUP and ERR on `fd`, once; with `fin` also of the peer's FIN."""
         events = select.EPOLLONESHOT | (select.EPOLLRDHUP if fin else 0)
         if fd in self._links:
             self._epoll.modify(fd, events)
         else:
             self._epoll.register(fd, events)
-        self._links[fd] = link
+            self._links[fd] = link
 
     def remove(self, fd: int) -> None:
         """Stop watching; must come before the fd is closed."""
@@ -100,6 +100,9 @@ class Link:
         self._reading = False
         self._writing = False
         self._blocked = False
+        self._fin_armed = False
+        self._dead = False
+        self._is_lost = False
         self._fault: OSError | None = None
         self._after_flush: Callable[[], None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -117,6 +120,7 @@ class Link:
         self.on_drained: Callable[[], None] = _nothing
         self.on_hangup: Callable[[int | None], None] = _nothing
         self.on_closed: Callable[[], None] = _nothing
+        watch.arm(self._fd, self)
 
     # ------------------------------------------------------------------ reading
 
@@ -135,31 +139,46 @@ class Link:
         """Read.  Nothing happens once the read side has ended."""
         if self._reading or self.closed or self.read_ended:
             return
-        self._watch.remove(self._fd)
         self._reading = True
+        if self._dead:
+            self._loop.call_soon(self._drain)
+            return
+        if self._fin_armed:
+            self._fin_armed = False
+            self._watch.arm(self._fd, self)
         self._loop.add_reader(self._fd, self._readable)
 
     def pause(self) -> None:
         """Do not read, but notice when the peer is gone."""
         if self.closed:
             return
-        if self._reading:
-            self._reading = False
-            self._loop.remove_reader(self._fd)
-        self._watch.add(self._fd, self, fin=self.watch_fin and not self.read_ended)
+        self._stop_reading()
+        if self.watch_fin != self._fin_armed and not self.read_ended and not self._dead:
+            self._fin_armed = self.watch_fin
+            self._watch.arm(self._fd, self, fin=self.watch_fin)
 
-    def _readable(self) -> None:
+    def _readable(self) -> bool:
+        """One read; False if there was nothing."""
         try:
             data = self._sock.recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
-            return
+            return False
         except OSError as error:
             self._lost(self._fault or error)
-            return
+            return True
         if data:
             self._ingest(data, monotonic_ns())
         else:
             self._socket_eof()
+        return True
+
+    def _drain(self) -> None:
+        """Read what a dead socket still holds: the loop may not call for it any more."""
+        if self._reading and not self.closed and not self.read_ended:
+            if self._readable():
+                self._loop.call_soon(self._drain)
+            else:
+                self._loop.call_later(_POLL_S[1], self._drain)
 
     def _ingest(self, data: bytes, t_ns: int) -> None:
         self.on_data(data, t_ns)
@@ -176,36 +195,46 @@ class Link:
         self.on_eof(ragged)
 
     def _lost(self, error: OSError) -> None:
+        if self._is_lost or self.closed:
+            return
+        self._is_lost = True
         self.read_ended = True
         self._fault = error
         self._drop_output()
-        if self._reading:
-            self._reading = False
-            self._loop.remove_reader(self._fd)
-        self._watch.remove(self._fd)
+        self._stop_reading()
         self.on_error(error)
 
     def hung_up(self, events: int) -> None:
-        """The watch saw something on this paused socket."""
-        if self.closed or self._reading:
+        """The watch saw something on this socket."""
+        if self.closed:
             return
-        code = None
-        if events & (select.EPOLLERR | select.EPOLLHUP):
-            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) or None
-            if code is None and self._fault is not None:
-                code = self._fault.errno
-            if code is None and events & select.EPOLLERR:
-                code = errno.ECONNRESET
-        elif not events & select.EPOLLRDHUP:
+        if not events & (select.EPOLLERR | select.EPOLLHUP):
+            if events & select.EPOLLRDHUP:
+                self._fin_armed = False
+                self._watch.arm(self._fd, self)
+                if not self.read_ended and not self._reading:
+                    self.on_hangup(None)
             return
-        if code is not None:
-            self._fault = self._fault or OSError(code, errno.errorcode.get(code, "error"))
+        self._dead = True
+        if self._out:
+            self._writable()
+            if self._sock.fileno() == -1:  # the failed write has closed it
+                return
+        if self._reading:
+            self._loop.remove_reader(self._fd)
+            self._loop.call_soon(self._drain)
+            return
+        code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if not code and self._fault is not None:
+            code = self._fault.errno or 0
+        if not code and events & select.EPOLLERR:
+            code = errno.ECONNRESET
+        if code:  # else both sides have sent FIN, which is no news
+            self._fault = self._fault or OSError(code, os.strerror(code))
             if self.read_ended:
                 self._lost(self._fault)
-                return
-        elif self.read_ended:
-            return  # both sides have sent FIN; not news
-        self.on_hangup(code)
+            else:
+                self.on_hangup(code)
 
     # ------------------------------------------------------------------ writing
 
@@ -338,7 +367,6 @@ class Link:
         self.closing = True
         self._stop_reading()
         self.watch_fin = False
-        self.read_ended = False  # so that the watch tells a vanished peer
         self.on_hangup = lambda _code: self.reset()
         self.on_write_failed = lambda _error: self.reset()
         self.on_error = lambda _error: self.reset()
@@ -380,8 +408,8 @@ class Link:
     def _stop_reading(self) -> None:
         if self._reading:
             self._reading = False
-            self._loop.remove_reader(self._fd)
-        self._watch.remove(self._fd)
+            if not self._dead:
+                self._loop.remove_reader(self._fd)
 
     def close(self) -> None:
         """Close the socket now (FIN, or RST if bytes were left unread) and call `on_closed` once."""
@@ -389,6 +417,7 @@ class Link:
             return
         self.closed = True
         self._stop_reading()
+        self._watch.remove(self._fd)
         if self._writing:
             self._writing = False
             self._loop.remove_writer(self._fd)

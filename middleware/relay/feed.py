@@ -28,6 +28,8 @@ from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Flag, Kind
 FLUSH_S: Final = 0.002
 FLUSH_BYTES: Final = 64 * 1024
 RESERVE_BYTES: Final = 1024 * 1024
+_FULL_S: Final = 0.1
+"""How often a full socket is tried besides waiting for the loop, which may not tell of a dead reader twice."""
 _BATCH_BYTES: Final = 256 * 1024
 _SOCKET_BYTES: Final = 4 * 1024 * 1024
 _DATA_KINDS: Final = frozenset((Kind.REQUEST_DATA, Kind.RESPONSE_DATA, Kind.TUNNEL_UP, Kind.TUNNEL_DOWN))
@@ -191,12 +193,10 @@ class FeedSender:
                 self._loop = asyncio.get_running_loop()
             except RuntimeError:
                 return
-        if self._writing:
-            return
         if self._fresh >= FLUSH_BYTES:
             self.flush_now()
         elif self._timer is None:
-            self._timer = self._loop.call_later(FLUSH_S, self.flush_now)
+            self._timer = self._loop.call_later(_FULL_S if self._writing else FLUSH_S, self.flush_now)
 
     def flush_now(self) -> None:
         """Hand over what the socket takes at once; the rest follows when it takes more."""
