@@ -38,7 +38,7 @@ __all__ = ["Collectors", "DockerUpstream"]
 
 _EDGES_PER_S: Final = 20
 _EDGE_BURST: Final = 20
-_SYNC_WATCHERS: Final = 2
+_SYNC_WATCHERS: Final = 1
 _BIG_CGROUP: Final = 500
 _BIG_CGROUP_EVERY: Final = 10
 _RECONCILE_TICKS: Final = 150
@@ -219,7 +219,8 @@ class Collectors:
 
     def _edge_now(self, name: Literal["call_started", "call_ended", "end"]) -> None:
         self._host.edge(name)
-        for index, watcher in enumerate(list(self._watchers.values())):
+        # The newest container first: it is the likeliest to have worked in the step, and `own` is its least telling.
+        for index, watcher in enumerate(reversed(self._watchers.values())):
             if index < _SYNC_WATCHERS:
                 watcher.reading(name)
             else:

@@ -141,7 +141,8 @@ def parse_tables(raw: bytes) -> dict[str, dict[str, int]]:
 
 def parse_tcp(raw: bytes) -> TcpCounters:
     """The `Tcp` table of /proc/PID/net/snmp."""
-    tcp = parse_tables(raw).get("Tcp", {})
+    lines = [line for line in raw.splitlines() if line.startswith(b"Tcp:")]
+    tcp = parse_tables(b"\n".join(lines)).get("Tcp", {})
     return TcpCounters(retransmitted_segments=tcp.get("RetransSegs"), failed_attempts=tcp.get("AttemptFails"))
 
 

@@ -1,0 +1,73 @@
+"""Parents, first seen."""
+
+from pathlib import Path
+
+from fairtrial.collectors.process_tree import ProcessTree
+from tests.collectors.trees import Tree
+
+
+def test_a_victim_is_traced_to_the_first_process_of_its_exec_after_all_of_them_died(tmp_path: Path) -> None:
+    files = Tree(tmp_path)
+    files.stat(10, "containerd-shim", 1)
+    files.stat(20, "sh", 10)
+    files.stat(21, "bash", 20)
+    files.stat(22, "tail", 21)
+    (tmp_path / "cgroup.procs").write_text("20\n21\n22\n")
+    tree = ProcessTree(files.proc)
+    assert tree.scan(tmp_path) == 3
+    for pid in (20, 21, 22):
+        (files.proc / str(pid) / "stat").unlink()
+    assert [seen.comm for seen in tree.chain(22)] == ["tail", "bash", "sh", "containerd-shim"]
+    assert tree.descends_from(22, 20) is True
+    assert tree.descends_from(22, 99) is False
+
+
+def test_an_orphan_keeps_its_first_parent_and_takes_its_new_name(tmp_path: Path) -> None:
+    files = Tree(tmp_path)
+    files.stat(20, "runc", 5)
+    tree = ProcessTree(files.proc)
+    tree.look(20)
+    files.stat(20, "make", 1)
+    seen = tree.look(20)
+    assert seen is not None
+    assert (seen.ppid, seen.comm) == (5, "make")
+
+
+def test_a_reused_pid_is_another_process(tmp_path: Path) -> None:
+    files = Tree(tmp_path)
+    files.stat(20, "old", 5, start=100)
+    tree = ProcessTree(files.proc)
+    tree.look(20)
+    files.stat(20, "new", 7, start=900)
+    seen = tree.look(20)
+    assert seen is not None
+    assert (seen.ppid, seen.comm) == (7, "new")
+
+
+def test_a_process_that_was_never_seen_is_unknown_and_not_guessed(tmp_path: Path) -> None:
+    tree = ProcessTree(Tree(tmp_path).proc)
+    assert tree.chain(4242) == []
+    assert tree.descends_from(4242, 1) is None
+
+
+def test_a_loop_of_parents_ends(tmp_path: Path) -> None:
+    files = Tree(tmp_path)
+    files.stat(2, "a", 3)
+    files.stat(3, "b", 2)
+    tree = ProcessTree(files.proc)
+    tree.look(2)
+    tree.look(3)
+    assert len(tree.chain(2)) == 2
+
+
+def test_outsiders_of_a_cgroup_are_counted(tmp_path: Path) -> None:
+    files = Tree(tmp_path)
+    files.stat(2, "relay", 1)
+    files.stat(3, "agent", 2)
+    files.stat(9, "sshd", 1)
+    (tmp_path / "cgroup.procs").write_text("2\n3\n9\n")
+    assert ProcessTree(files.proc).outsiders(tmp_path, 2) == 1
+
+
+def test_a_cgroup_that_is_gone_is_empty(tmp_path: Path) -> None:
+    assert ProcessTree(Tree(tmp_path).proc).scan(tmp_path / "gone") == 0
