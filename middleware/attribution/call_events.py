@@ -40,8 +40,9 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
     sentence = fill(cause.template, {k: v for k, v in facts.items() if v})
     if standing is Standing.TERMINAL:
         differs = unknown(trouble.ids) if fault.with_end else yes(trouble.ids)
-        sentence += " No later model call succeeded."
-        if not ctx.ever_completed:
+        if ctx.ever_completed:
+            sentence += " No later model call succeeded."
+        else:
             sentence += " No model call ever completed, so the trial never ran."
     elif standing is Standing.DISTORTING:
         differs = unknown(trouble.ids)

@@ -72,6 +72,12 @@ class Watch:
         families = self._case.trial.coverage.families
         return [f for f in JUDGED_FAMILIES if f not in families or families[f].level == "none"]
 
+    @property
+    def partly(self) -> list[str]:
+        """Families watched with a gap; the model API and memory have exact tests of their own."""
+        families = self._case.trial.coverage.families
+        return [f for f in JUDGED_FAMILIES[2:] if f in families and families[f].level == "partial"]
+
     def memory(self) -> MemoryWatch:
         """An OOM kill is observable by each container's own counter, or by a zero delta of the host's.
 

@@ -68,8 +68,9 @@ def _last_whole(ctx: Context) -> list[AttemptSeen]:
 
 
 def not_watched(ctx: Context) -> list[str]:
-    """Families that no source watched, as words."""
-    return [FAMILY_WORDS[f] for f in ctx.watch.unwatched]
+    """Families that nobody watched, or not for the whole time, as words."""
+    partly = [f"{FAMILY_WORDS[f]} (in part)" for f in ctx.watch.partly]
+    return [*(FAMILY_WORDS[f] for f in ctx.watch.unwatched), *partly]
 
 
 def summary(ctx: Context) -> str:
