@@ -24,6 +24,7 @@ from typing import Final, get_type_hints
 
 from fairtrial.middleware.core.errors import ConfigError
 from fairtrial.middleware.core.masking import MASK, mask_value
+from fairtrial.middleware.core.places import config_folder, state_folder
 
 ENV_PREFIX: Final = "FAIRTRIAL_"
 _SHORT: Final = {"FAIRTRIAL_STORE": "store.path", "FAIRTRIAL_RUNTIME_DIR": "relay.runtime_dir"}
@@ -185,10 +186,7 @@ def config_path(environ: Mapping[str, str]) -> str:
     """The file that `read` looks at: `$FAIRTRIAL_CONFIG`, else `$XDG_CONFIG_HOME/fairtrial/config.toml`."""
     if chosen := environ.get("FAIRTRIAL_CONFIG"):
         return chosen
-    base = environ.get("XDG_CONFIG_HOME", "")
-    if not base.startswith("/"):  # the XDG specification: a relative path is ignored
-        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
-    return os.path.join(base, "fairtrial", "config.toml")
+    return os.path.join(config_folder(environ), "config.toml")
 
 
 def read(environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> Config:
@@ -220,14 +218,6 @@ def read(environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> Config:
             error.source = path
             error.what = f"In {path}: {error.what}"
         raise
-
-
-def state_folder(environ: Mapping[str, str]) -> str:
-    """`$XDG_STATE_HOME/fairtrial`: the default place of the store and of the observer's log."""
-    base = environ.get("XDG_STATE_HOME", "")
-    if not base.startswith("/"):
-        base = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "fairtrial")
 
 
 def store_path(config: Config, environ: Mapping[str, str], cwd: str) -> str:

@@ -5,8 +5,9 @@ In: the command, its environment, and the signal mask that we were started with.
 
 The command keeps stdin, stdout, stderr, the controlling terminal, the process group, the working folder, inherited
 descriptors, umask and limits: `posix_spawn` changes none of them, and every descriptor of ours is close-on-exec.
-Two dispositions cannot be kept: the interpreter has set SIGPIPE and SIGXFSZ to *ignore* before our first line runs and
-nobody can tell what they were, so they are set to *default*, as `subprocess` does.
+What cannot be kept: the interpreter has set SIGPIPE and SIGXFSZ to *ignore* before our first line runs and nobody can
+tell what they were, so they are set to *default*, as `subprocess` does; an ignored SIGCHLD becomes *default*, else the
+kernel would reap the command; and glibc's posix_spawn ignores its own signals 32 and 33 in every new process.
 
 **Source:** posix_spawn(3), waitid(2), signal(7); POSIX.1-2017 Shell Command Language 2.8.2 (126, 127).
 """

@@ -1,15 +1,13 @@
-"""What a run has to know before its doors open, gathered and checked; and the one way to say something on stderr.
+"""What a run has to know before its doors open, gathered and checked.
 
-In: `RunOptions` and the environment as the user has it.  Out: a `Prepared` run, with its folder made and its observer
-process started (not waited for: its interpreter starts while ours still loads the relay, so no asyncio here).  What
-cannot be used is a `FairtrialError`; what is only a pity is a `Note`.
+In: `RunOptions` and the environment as the user has it.  Out: a `Prepared` run, with its folder made.  What cannot be
+used is a `FairtrialError`; what is only a pity is a `Note`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,12 +16,10 @@ from fairtrial.middleware.core.errors import ConfigError
 from fairtrial.middleware.core.masking import mask_command, mask_url
 from fairtrial.middleware.relay import docker_upstream, environment, runtime_dir, settings_files
 from fairtrial.middleware.relay.environment import EnvironmentPlan, Note, TraceContext, Wishes
-from fairtrial.middleware.relay.observer_link import OBSERVER, Launched, launch
 from fairtrial.middleware.relay.runopts import RunOptions
 from fairtrial.middleware.relay.settings_files import Findings
 
 _MAX_COMMAND_WORDS: Final = 64
-_LOG_LIMIT_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,17 +38,10 @@ class Prepared:
     trace: TraceContext
     runtime: runtime_dir.RuntimeDir
     store: str
-    log: str
     docker: docker_upstream.DockerUpstream
     findings: Findings
     plan: EnvironmentPlan
-    observer_command: Sequence[str]
-    observer: Launched
     notes: tuple[Note, ...] = field(default=())
-
-    def launch_observer(self) -> Launched:
-        """Start another observer process on the same log.  Raises `HostError`."""
-        return launch(self.observer_command, self.environ, self.log)
 
     def hello(self) -> dict[str, object]:
         """What the observer is told, but for the doors (`core/hello.py` reads it)."""
@@ -104,14 +93,13 @@ def prepare(
     *,
     mask: Collection[int],
     began: clock.Instant,
-    observer_command: Sequence[str] = OBSERVER,
 ) -> Prepared:
-    """Everything that can be known before a door is open.  Starts the observer last.  Raises `FairtrialError`."""
+    """Everything that can be known before a door is open.  Raises `FairtrialError` and leaves nothing behind."""
     notes: list[Note] = []
     settings = _settings(options, environ, notes)
     cwd = _working_folder(environ)
     trial = ids.new_id()
-    store, log_dir = _state(settings, environ, cwd)
+    store = _store(settings, environ, cwd)
     runtime = runtime_dir.create(environ, trial, chosen=settings.relay.runtime_dir)
     try:
         docker = docker_upstream.DockerUpstream(skipped="switched off by run.docker")
@@ -137,7 +125,6 @@ def prepare(
         if options.headroom is not None:
             text = f"--headroom {options.headroom:g} is recorded, not applied: it needs the Docker door, not built yet."
             notes.append(Note("headroom.not_applied", text, say=True))
-        log = _log_file(log_dir, runtime)
         return Prepared(
             options=options,
             config=settings,
@@ -151,28 +138,14 @@ def prepare(
             trace=environment.trace_context(environ, new_trace_id=ids.new_trace_id(), root_span_id=ids.new_span_id()),
             runtime=runtime,
             store=store,
-            log=log,
             docker=docker,
             findings=findings,
             plan=plan,
-            observer_command=observer_command,
-            observer=launch(observer_command, environ, log),
             notes=(*notes, *plan.notes),
         )
     except BaseException:
         runtime.remove()
         raise
-
-
-def say(text: str, *, prefix: str = "fairtrial: ") -> None:
-    """One line on stderr, without control characters; a stderr that cannot be written is no reason to stop."""
-    line = "".join(char if char.isprintable() else " " for char in text)
-    try:
-        if sys.stderr is not None:
-            sys.stderr.write(f"{prefix}{line}\n")
-            sys.stderr.flush()
-    except (OSError, ValueError):
-        return
 
 
 # --- how it works ---------------------------------------------------------------------------------------------------
@@ -218,30 +191,11 @@ def _working_folder(environ: Mapping[str, str]) -> str:
         return environ.get("PWD") or "/"
 
 
-def _state(settings: config.Config, environ: Mapping[str, str], cwd: str) -> tuple[str, str]:
-    """(the store's file, the folder for the observer's log).  What cannot be made is the observer's to report."""
-    state = config.state_folder(environ)
+def _store(settings: config.Config, environ: Mapping[str, str], cwd: str) -> str:
+    """The store's file.  A folder that cannot be made is the observer's to report: the run goes on."""
     store = config.store_path(settings, environ, cwd)
-    for folder in {state, os.path.dirname(store)}:
-        try:
-            os.makedirs(folder, mode=0o700, exist_ok=True)
-        except OSError:
-            continue
-    return store, state
-
-
-def _log_file(folder: str, runtime: runtime_dir.RuntimeDir) -> str:
-    """Where the observer's own complaints go; one old generation is kept."""
-    path = os.path.join(folder, "observer.log")
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.makedirs(os.path.dirname(store), mode=0o700, exist_ok=True)
     except OSError:
-        return os.path.join(runtime.path, "observer.log")
-    try:
-        if os.fstat(descriptor).st_size > _LOG_LIMIT_BYTES:
-            os.replace(path, path + ".1")
-    except OSError:
-        return path
-    finally:
-        os.close(descriptor)
-    return path
+        return store
+    return store

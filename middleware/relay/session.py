@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Mapping
-from typing import Final
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from fairtrial.middleware.core import clock
@@ -25,11 +27,15 @@ from fairtrial.middleware.relay import child, environment, settings_files, signa
 from fairtrial.middleware.relay.child import ExitStatus
 from fairtrial.middleware.relay.environment import Mutation
 from fairtrial.middleware.relay.feed import FeedSender
-from fairtrial.middleware.relay.observer_link import ObserverLink, Verdict
-from fairtrial.middleware.relay.prepare import Prepared, say
+from fairtrial.middleware.relay.observer_link import Launched, Launcher, ObserverLink, Verdict
+from fairtrial.middleware.relay.prepare import Prepared
 from fairtrial.middleware.relay.relay import Relay, new_event_loop
+from fairtrial.middleware.relay.saying import say
 from fairtrial.middleware.relay.settings import ProxySettings, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 _CA_VARIABLES: Final = (
     "SSL_CERT_FILE",
@@ -42,12 +48,37 @@ _AS_INIT_WAIT_S: Final = 5.0
 """Process 1 takes its container with it: the observer's last exports get this long."""
 
 
+class _AfterStart(ThreadPoolExecutor):
+    """The loop's worker threads, which begin to work once the command has started.
+
+    OpenSSL opens certificate files without close-on-exec: a command that starts in that moment would inherit them.
+    And nothing of ours is worth a delay of the command.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(max_workers=4, thread_name_prefix="fairtrial")
+        self.started = threading.Event()
+
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
+        """As `Executor.submit`."""
+
+        def when_started() -> _T:
+            self.started.wait()
+            return fn(*args, **kwargs)
+
+        return super().submit(when_started)
+
+
 class Session:
     """`open` may fail and leaves the command unstarted; `run` starts it and always gives a status."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, launcher: Launcher, observer: Launched) -> None:
         self._prepared = prepared
+        self._launcher = launcher
+        self._observer = observer
         self._loop = new_event_loop()
+        self._workers = _AfterStart()
+        self._loop.set_default_executor(self._workers)
         self._feed = FeedSender(None, limit_bytes=prepared.config.relay.feed_limit_bytes)
         self._relay = Relay(relay_settings(prepared.environ), self._feed)
         self._door_urls: dict[str, str] = {}
@@ -63,7 +94,11 @@ class Session:
     def open(self) -> None:
         """Open the doors and write the command's environment.  Raises `FairtrialError`."""
         asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._open())
+        try:
+            self._loop.run_until_complete(self._open())
+        except BaseException:
+            self._prepared.runtime.remove()
+            raise
 
     def run(self) -> ExitStatus:
         """Start the command, relay, and give the status that this process must end with."""
@@ -122,8 +157,8 @@ class Session:
         ports = {int(str(door["door_port"])): str(door["name"]) for door in self._doors}
         prepared.runtime.write_doors(prepared.trial, ports)
         self._link = ObserverLink(
-            prepared.observer,
-            start=prepared.launch_observer,
+            self._observer,
+            launcher=self._launcher,
             hello={**prepared.hello(), "doors": self._doors},
             feed=self._feed,
             loop=self._loop,
@@ -158,6 +193,8 @@ class Session:
             say(str(error))
             status = ExitStatus(exit_code=error.exit_code)
             return await self._finish(status, error=error.what)
+        finally:
+            self._workers.started.set()
         self._ended = self._loop.create_future()
         link.child_started({"event": "started", "pid": self._pid}, clock.mono_ns())
         for arrival in signals.take(early):
@@ -180,7 +217,8 @@ class Session:
             # A shell continues the whole group; only a command that still stands has not been reached.
             if self._pid is not None and signals.is_stopped(self._pid):
                 self._forward(arrival)
-        elif not arrival.from_terminal:
+        elif not arrival.from_terminal or (number == signal.SIGHUP and os.getsid(0) == os.getpid()):
+            # A terminal that hangs up tells the leader of its session alone; without us that were the command.
             self._forward(arrival)
 
     def _forward(self, arrival: signals.Arrival) -> None:
@@ -263,7 +301,7 @@ class Session:
         else:
             say(
                 f"this run was not observed to its end: the observer process failed ({link.trouble}). "
-                f"Its log is {prepared.log}; what was recorded: {show}"
+                f"Its log is {self._launcher.log}; what was recorded: {show}"
             )
         if prepared.options.gate:
             say(f"--gate has no verdict to go by, so the command's own status is kept (not {EX_TEMPFAIL}).")

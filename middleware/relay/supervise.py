@@ -1,7 +1,8 @@
 """`fairtrial run`, from the first line to the last: a process that ends as the command ends.
 
-In: `RunOptions` and the environment.  Order: block signals, prepare (`prepare.py`), open the doors, start the command
-at once, relay, hear the verdict (`session.py`), leave with the command's own status (`child.py`).
+In: `RunOptions` and the environment.  Order: block signals, start the observer (not waited for), prepare
+(`prepare.py`), open the doors, start the command at once, relay, hear the verdict (`session.py`), leave with the
+command's own status (`child.py`).  Most is imported late: the observer's interpreter starts while ours loads the rest.
 
 What fails before the command starts makes the run *unobserved*: fairtrial says why and becomes the command, unless
 `--require`.  After that nothing of ours ends before the command.
@@ -15,10 +16,11 @@ from typing import NoReturn
 
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.errors import CommandError, FairtrialError, OwnBug
+from fairtrial.middleware.core.places import state_folder
 from fairtrial.middleware.relay import child, signals
-from fairtrial.middleware.relay.observer_link import OBSERVER
-from fairtrial.middleware.relay.prepare import Prepared, prepare, say
+from fairtrial.middleware.relay.observer_link import OBSERVER, Launched, Launcher, log_file
 from fairtrial.middleware.relay.runopts import RunOptions
+from fairtrial.middleware.relay.saying import say
 
 
 def run(
@@ -28,17 +30,21 @@ def run(
     began = clock.now()
     mask = signals.block()
     environ = dict(os.environ) if environ is None else environ
-    prepared: Prepared | None = None
+    observer: Launched | None = None
     try:
-        prepared = prepare(options, environ, mask=mask, began=began, observer_command=observer_command)
+        launcher = Launcher(observer_command, environ, log_file(state_folder(environ)))
+        observer = launcher.launch()
+        from fairtrial.middleware.relay.prepare import prepare
+
+        prepared = prepare(options, environ, mask=mask, began=began)
         from fairtrial.middleware.relay.session import Session
 
-        session = Session(prepared)
+        session = Session(prepared, launcher, observer)
         session.open()
     except FairtrialError as error:
-        _unobserved(options, environ, mask, error, prepared)
+        _unobserved(options, environ, mask, error, observer)
     except Exception as error:  # noqa: BLE001 - whatever we did wrong, the command is not to suffer for it
-        _unobserved(options, environ, mask, OwnBug(f"fairtrial failed at its start: {error!r}."), prepared)
+        _unobserved(options, environ, mask, OwnBug(f"fairtrial failed at its start: {error!r}."), observer)
     child.leave(session.run())
 
 
@@ -47,12 +53,11 @@ def _unobserved(
     environ: Mapping[str, str],
     mask: Collection[int],
     error: FairtrialError,
-    prepared: Prepared | None,
+    observer: Launched | None,
 ) -> NoReturn:
     """Say why, and become the command, unless the run was required to be observed."""
-    if prepared is not None:
-        prepared.observer.sock.close()  # without a HELLO the observer ends by itself
-        prepared.runtime.remove()
+    if observer is not None:
+        observer.sock.close()  # without a HELLO the observer ends by itself
     if options.require:
         say(str(error))
         say("The command was not started (--require).")

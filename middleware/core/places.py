@@ -1,0 +1,26 @@
+"""Where things are kept, by the XDG base directory specification.  Pure, and light: the start of a run asks first.
+
+In: the environment.  Out: paths; nothing is created.  A relative `$XDG_…` is ignored, as the specification says.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+
+def state_folder(environ: Mapping[str, str]) -> str:
+    """`$XDG_STATE_HOME/fairtrial`: the default place of the store and of the observer's log."""
+    return os.path.join(_base(environ, "XDG_STATE_HOME", ".local/state"), "fairtrial")
+
+
+def config_folder(environ: Mapping[str, str]) -> str:
+    """`$XDG_CONFIG_HOME/fairtrial`."""
+    return os.path.join(_base(environ, "XDG_CONFIG_HOME", ".config"), "fairtrial")
+
+
+def _base(environ: Mapping[str, str], variable: str, below_home: str) -> str:
+    base = environ.get(variable, "")
+    if base.startswith("/"):
+        return base
+    return os.path.join(environ.get("HOME") or os.path.expanduser("~"), below_home)
