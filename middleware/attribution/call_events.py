@@ -24,6 +24,8 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
     """The event that a call's failed attempts add up to."""
     fault, turn, standing = trouble.fault, trouble.turn, trouble.standing
     cause = CAUSES[fault.cause]
+    if standing is Standing.RECOVERED:
+        return _recovered(trouble)
     last = trouble.failed[-1]
     facts = {
         "attempts": count(len(trouble.failed), "attempt"),
@@ -44,11 +46,9 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
             sentence += " No later model call succeeded."
         else:
             sentence += " No model call ever completed, so the trial never ran."
-    elif standing is Standing.DISTORTING:
+    else:
         differs = unknown(trouble.ids)
         sentence += " " + _what_it_bent(trouble)
-    else:
-        differs = no(trouble.ids)
     fact = Grade.PROVED
     if any(a.placed.observation.trust is not Trust.HOST for a in trouble.failed):
         fact = Grade.SUSPECTED
@@ -71,6 +71,29 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
         flips_if=_flips_if(trouble),
         fact=fact,
         evidence=tuple(_evidence(trouble)),
+    )
+
+
+def _recovered(trouble: Trouble) -> Event:
+    """What a retry mended: counted and listed, not told."""
+    first = trouble.failed[0]
+    ids = [first.placed.id]
+    return Event(
+        cause=trouble.fault.cause,
+        blame=trouble.fault.blame,
+        best=Grade.SUSPECTED,
+        standing=Standing.RECOVERED,
+        ends_call=False,
+        step=trouble.turn.step,
+        phase=trouble.turn.phase,
+        at_ns=first.started_ns,
+        happened=yes(ids),
+        ended_or_distorted=trouble.ended,
+        outcome_differs=no(ids),
+        sentence="",
+        advice="",
+        why_present=trouble.why_present,
+        evidence=(evidence(first.placed, f"{trouble.fault.failure}; {trouble.why_present}"),),
     )
 
 

@@ -11,6 +11,7 @@ is *recovered*.  Concurrent calls: a success counts as later only if it was begu
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from fairtrial.middleware.attribution.case import AttemptSeen, CallSeen, Case, unknown, upstream, yes
@@ -97,8 +98,7 @@ def _turn(calls: list[CallSeen], *, main: bool) -> Turn:
 def troubles_of(case: Case, turns: list[Turn], watch: Watch, thresholds: Thresholds) -> list[Trouble]:
     """Every failure of every turn, in order."""
     grace_ns = round(thresholds.end_grace_s * 1e9)
-    deaths = [g.at_ns for g in case.kills]
-    deaths += [c.gone[0].at_ns for c in case.containers.values() if c.gone is not None]
+    deaths = case.deaths_ns
     last_success = max((a.started_ns for t in turns for a in t.attempts if a.whole), default=None)
     found: list[Trouble] = []
     for position, turn in enumerate(turns):
@@ -106,9 +106,9 @@ def troubles_of(case: Case, turns: list[Turn], watch: Watch, thresholds: Thresho
         for attempt in turn.attempts:
             if attempt.whole:
                 continue
-            ends_with = case.near_end(attempt.ended_ns, thresholds.end_grace_s) or any(
-                abs(attempt.ended_ns - at) <= grace_ns for at in deaths
-            )
+            near = bisect_left(deaths, attempt.ended_ns - grace_ns)
+            died = near < len(deaths) and deaths[near] <= attempt.ended_ns + grace_ns
+            ends_with = died or case.near_end(attempt.ended_ns, thresholds.end_grace_s)
             fault = classify(
                 attempt,
                 answered_at_ns=case.heads.get(upstream(attempt.value)),

@@ -284,6 +284,12 @@ class Case:
         group.at_ns = min(group.at_ns, placed.at_ns)
         return group
 
+    @property
+    def deaths_ns(self) -> list[int]:
+        """When processes or containers of the trial were killed or went, in order."""
+        gone = [c.gone[0].at_ns for c in self.containers.values() if c.gone is not None]
+        return sorted([*(g.at_ns for g in self.kills), *gone])
+
     # --- questions ---------------------------------------------------------------------------------------------
 
     @property

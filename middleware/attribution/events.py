@@ -6,7 +6,7 @@ What this module does not do: recognise events (`rules/`) or choose between them
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from fairtrial.middleware.core.records import Answer, Blame, Evidence, Grade, PhaseName, Present, Question
@@ -54,8 +54,6 @@ class Event:
     """Whether it rests on no later model call having been made: a gap of the door after it then decides nothing."""
     evidence: tuple[Evidence, ...] = ()
     against: tuple[Evidence, ...] = ()
-    same_as: tuple[int, ...] = field(default=())
-    """Further steps that this same event spoiled."""
 
     @property
     def answers(self) -> tuple[Answer, Answer, Answer]:

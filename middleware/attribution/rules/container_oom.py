@@ -35,6 +35,9 @@ from fairtrial.middleware.steps.placed import Placed
 SUPPORT_ROLES: Final = frozenset({"agent CLI", "tmux", "exec shell", "main process"})
 """Victims that belong to the harness or carry it."""
 
+_CITED: Final = 5
+"""Spoiled steps of which the evidence is cited."""
+
 _SKIPPED: Final = frozenset({PhaseName.TEARDOWN, PhaseName.BUILD})
 
 
@@ -51,6 +54,7 @@ def find(ctx: Context) -> list[Event]:
     """One event per container and step with OOM kills; steps in a box that stayed full are folded into its writer's."""
     found: list[Event] = []
     heads: dict[str, int] = {}
+    spoiled: dict[int, list[tuple[KillGroup, _Fill]]] = {}
     levels: dict[str, _Levels] = {}
     for group in ctx.case.kills:
         if group.phase in _SKIPPED:
@@ -61,11 +65,13 @@ def find(ctx: Context) -> list[Event]:
         full = levels[group.container].full_at_start(group.step)
         writer_at = heads.get(group.container)
         if full is not None and writer_at is not None and found[writer_at].step == full.writer:
-            found[writer_at] = _spoiled(found[writer_at], group, full)
+            spoiled.setdefault(writer_at, []).append((group, full))
             continue
         found.append(_event(ctx, container, group, full))
         heads.setdefault(group.container, len(found) - 1)
-    return [_closing_words(event) for event in found]
+    for position, later in spoiled.items():
+        found[position] = _with_spoiled(found[position], later)
+    return found
 
 
 def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill | None) -> Event:
@@ -224,34 +230,26 @@ class _Levels:
         return _Fill(writer=writer if writer > 0 else None, shmem=now[3], id=now[4])
 
 
-def _spoiled(event: Event, group: KillGroup, full: _Fill) -> Event:
-    """The writer's event with one more step that it left without memory."""
+def _with_spoiled(event: Event, later: list[tuple[KillGroup, _Fill]]) -> Event:
+    """The writer's event with the steps that it left without memory; each is counted, the first few are cited."""
+    numbers = [group.step for group, _ in later if group.step is not None]
+    said = f"What it had written stayed charged, so {steps(numbers)} ran in a box without memory, their commands lost."
+    demand = "Whose demand it was is open."
+    if event.sentence.endswith(demand):
+        text = f"{event.sentence.removesuffix(demand)}{said} {demand}"
+    else:
+        text = f"{event.sentence} {said}"
+    cited = [
+        evidence(p, f"killed again: {size(full.shmem)} written before stayed charged")
+        for group, full in later[:_CITED]
+        for p in _placed(group)[:1]
+    ]
     return replace(
         event,
-        same_as=(*event.same_as, group.step or 0),
-        happened=yes([*event.happened.by, *group.ids]),
-        evidence=(
-            *event.evidence,
-            *(
-                evidence(p, f"killed again: {size(full.shmem)} written before stayed charged")
-                for p in _placed(group)[:1]
-            ),
-        ),
+        sentence=text,
+        happened=yes([*event.happened.by, *(e.id for e in cited)]),
+        evidence=(*event.evidence, *cited),
     )
-
-
-def _closing_words(event: Event) -> Event:
-    if not event.same_as:
-        return event
-    where = steps(event.same_as)
-    said = f"What it had written stayed charged, so {where} ran in a box without memory and lost their commands too."
-    demand = "Whose demand it was is open."
-    text = event.sentence
-    if text.endswith(demand):
-        text = f"{text.removesuffix(demand)}{said} {demand}"
-    else:
-        text = f"{text} {said}"
-    return replace(event, sentence=text)
 
 
 # --- numbers and names ----------------------------------------------------------------------------------------------

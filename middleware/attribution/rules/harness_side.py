@@ -54,5 +54,4 @@ def _abort(ctx: Context, trouble: Trouble) -> Event | None:
 def _killed_then(ctx: Context, trouble: Trouble) -> bool:
     grace_ns = round(ctx.thresholds.end_grace_s * 1e9)
     at = trouble.failed[-1].ended_ns
-    gone = [c.gone[0].at_ns for c in ctx.case.containers.values() if c.gone is not None]
-    return any(abs(at - death) <= grace_ns for death in [*(g.at_ns for g in ctx.case.kills), *gone])
+    return any(abs(at - death) <= grace_ns for death in ctx.case.deaths_ns)

@@ -269,7 +269,7 @@ class Scene:
         self.tell(ExecStarted(container_id=self.container, exec_id=exec_id, pid=200), self.events)
         self.s += seconds
         if oom:
-            self.oom(**kill)
+            self.oom(**kill)  # type: ignore[arg-type]
             self.s += 0.05
         self.tell(ExecEnded(container_id=self.container, exec_id=exec_id, exit_code=exit_code), self.events)
         self.s += 0.1
