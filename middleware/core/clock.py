@@ -57,3 +57,11 @@ def rfc3339(wall_ns: int) -> str:
     """A wall time as RFC 3339 UTC with microseconds, the form of every record."""
     moment = _EPOCH + timedelta(microseconds=wall_ns // 1000)
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def wall_ns_of(text: str | None) -> int | None:
+    """The reverse of `rfc3339`, None for None.  Raises `ValueError` for a text that is no date."""
+    if text is None:
+        return None
+    since = datetime.fromisoformat(text) - _EPOCH
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000
