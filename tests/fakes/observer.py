@@ -7,11 +7,14 @@ FAKE_OBSERVER: JSON with `crash` (numbers of the processes that exit at once), `
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import socket
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from fairtrial.middleware.wire.feed import Decoder, Kind, Record, encode_json
 
@@ -20,13 +23,7 @@ def main() -> int:
     link = socket.socket(fileno=int(sys.argv[sys.argv.index("--feed-fd") + 1]))
     plan = json.loads(os.environ.get("FAKE_OBSERVER", "{}"))
     folder = Path(os.environ["FAKE_OBSERVER_DIR"])
-    number = 1
-    while True:
-        try:
-            log = (folder / f"{number}.jsonl").open("x", encoding="utf-8")
-            break
-        except FileExistsError:
-            number += 1
+    number, log = next(claimed(folder))
     if number in plan.get("crash", []):
         print(f"observer {number} crashes as told", file=sys.stderr)
         return 9
@@ -62,6 +59,16 @@ def main() -> int:
                 return 0
     write({"kind": "EOF"})
     return 0
+
+
+def claimed(folder: Path) -> Iterator[tuple[int, IO[str]]]:
+    """The first number that no other observer of this test has taken, and its file."""
+    for number in itertools.count(1):
+        try:
+            log = (folder / f"{number}.jsonl").open("x", encoding="utf-8")
+        except FileExistsError:
+            continue
+        yield number, log
 
 
 def shown(record: Record) -> dict[str, object]:

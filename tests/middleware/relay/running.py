@@ -8,10 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 ROOT = Path(__file__).resolve().parents[3]
 DRIVER = ROOT / "tests" / "fakes" / "observed_run.py"
@@ -57,7 +56,7 @@ class Bench:
     def argv(self, *arguments: str) -> list[str]:
         return [sys.executable, str(DRIVER), *arguments]
 
-    def run(self, *arguments: str, stdin: str = "", **more: object) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, stdin: str = "", pass_fds: Sequence[int] = ()) -> subprocess.CompletedProcess[str]:
         """One run to its end."""
         return subprocess.run(
             self.argv(*arguments),
@@ -68,20 +67,20 @@ class Bench:
             timeout=60,
             cwd=self.home,
             check=False,
-            **more,  # type: ignore[call-overload]  # passed through
+            pass_fds=pass_fds,
         )
 
-    def start(self, *arguments: str, stdout: int | IO[str] = subprocess.PIPE, **more: object) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, preexec_fn: Callable[[], None] | None = None) -> subprocess.Popen[str]:
         """One run that goes on."""
         return subprocess.Popen(
             self.argv(*arguments),
             env=self.environ,
             stdin=subprocess.PIPE,
-            stdout=stdout,
+            stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=self.home,
-            **more,  # type: ignore[call-overload]  # passed through
+            preexec_fn=preexec_fn,
         )
 
     def records(self, number: int = 1) -> list[dict[str, object]]:
@@ -126,9 +125,3 @@ def kill_quietly(pid: int) -> None:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
-
-
-def lines_of(stream: IO[str] | None) -> Iterator[str]:
-    assert stream is not None
-    for line in stream:
-        yield line.rstrip("\n")

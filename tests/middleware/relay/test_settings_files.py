@@ -1,0 +1,188 @@
+"""Settings that beat the environment are found where the tools look for them, and adapted by the tools' own flags."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import pytest
+
+from fairtrial.middleware.relay.settings_files import Findings, adapt, find_tool, inspect
+
+DOOR = "http://127.0.0.1:4000/t/0123456789abcdef0123456789abcdef"
+HOME = {"HOME": "/h"}
+
+
+def look(command: str, files: dict[str, str], environ: dict[str, str] | None = None) -> Findings:
+    return inspect(shlex.split(command), {**HOME, **(environ or {})}, "/w/project", reader=files.get)
+
+
+@pytest.mark.parametrize(
+    "command, expected",
+    [
+        ("claude -p x", ("claude", 0)),
+        ("/usr/local/bin/claude", ("claude", 0)),
+        ("npx -y @anthropic-ai/claude-code@2.1.197 -p x", ("claude", 2)),
+        ("npx @openai/codex exec x", ("codex", 1)),
+        ("env A=b timeout 60s codex exec x", ("codex", 4)),
+        ("nice -n 5 opencode run x", ("opencode", 3)),
+        ("pnpm dlx opencode-ai@latest run x", ("opencode", 2)),
+        ("docker run image claude", None),
+        ("sh -c claude", None),
+        ("echo claude", None),
+        ("python agent.py", None),
+    ],
+)
+def test_the_agent_is_known_by_its_program(command: str, expected: tuple[str, int] | None) -> None:
+    assert find_tool(shlex.split(command)) == expected
+
+
+def _claude_settings(url: str) -> str:
+    return json.dumps({"apiKeyHelper": "/bin/key", "env": {"ANTHROPIC_BASE_URL": url, "OTHER": "x"}})
+
+
+@pytest.mark.parametrize(
+    "path, shown",
+    [
+        ("/h/.claude/settings.json", "~/.claude/settings.json"),
+        ("/w/project/.claude/settings.json", "/w/project/.claude/settings.json"),
+        ("/w/project/.claude/settings.local.json", "/w/project/.claude/settings.local.json"),
+        ("/etc/claude-code/managed-settings.json", "/etc/claude-code/managed-settings.json"),
+    ],
+)
+def test_each_of_claude_codes_files_is_said_with_its_key(path: str, shown: str) -> None:
+    findings = look("claude -p x", {path: _claude_settings("https://me:pw@gw/x")})
+    (line,) = findings.sentences(adapt=False)
+    assert line.say
+    assert line.text.startswith(f"{shown} sets env.ANTHROPIC_BASE_URL to https://***@gw/x")
+
+
+def test_the_strongest_of_several_files_counts() -> None:
+    files = {
+        "/h/.claude/settings.json": _claude_settings("https://user/"),
+        "/w/project/.claude/settings.json": _claude_settings("https://project/"),
+    }
+    assert [override.url for override in look("claude", files).overrides] == ["https://project/"]
+
+
+def test_another_folder_for_the_users_file_is_honoured() -> None:
+    files = {"/c/settings.json": _claude_settings("https://user/")}
+    assert look("claude", files, {"CLAUDE_CONFIG_DIR": "/c"}).overrides
+    assert not look("claude", files).overrides
+
+
+def test_adapt_gives_claude_code_the_door_right_behind_its_program() -> None:
+    command = "npx @anthropic-ai/claude-code -p 'do it'"
+    findings = look(command, {"/h/.claude/settings.json": _claude_settings("https://gw/api")})
+    assert findings.held() == {"ANTHROPIC_BASE_URL": "https://gw/api"}
+    assert not findings.sentences(adapt=True)
+    made = adapt(shlex.split(command), HOME, findings, {"anthropic": DOOR})
+    assert made.command[:2] == ("npx", "@anthropic-ai/claude-code")
+    assert made.command[2] == "--settings"
+    assert json.loads(made.command[3]) == {"env": {"ANTHROPIC_BASE_URL": f"{DOOR}/api"}}
+    assert made.command[4:] == ("-p", "do it")
+    (mutation,) = made.mutations
+    assert (mutation.old, mutation.new) == ("https://gw/api", "http://127.0.0.1:4000/t/***/api")
+    assert made.variables == {}
+
+
+@pytest.mark.parametrize(
+    "command, path, why",
+    [
+        ("claude -p x", "/etc/claude-code/managed-settings.json", "Managed settings"),
+        ("claude --settings own.json -p x", "/h/.claude/settings.json", "already has --settings"),
+    ],
+)
+def test_what_cannot_be_adapted_says_why(command: str, path: str, why: str) -> None:
+    findings = look(command, {path: _claude_settings("https://gw/")})
+    assert findings.held() == {}
+    assert why in findings.sentences(adapt=True)[0].text
+    assert adapt(shlex.split(command), HOME, findings, {"anthropic": DOOR}).command == tuple(shlex.split(command))
+
+
+def test_a_cloud_switched_on_in_a_file_is_said() -> None:
+    files = {"/h/.claude/settings.json": json.dumps({"env": {"CLAUDE_CODE_USE_BEDROCK": "1"}})}
+    assert "CLAUDE_CODE_USE_BEDROCK" in look("claude", files).notes[0].text
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"env": 3}', '{"env": {"ANTHROPIC_BASE_URL": 3}}'])
+def test_a_file_that_makes_no_sense_is_no_finding(text: str) -> None:
+    assert look("claude", {"/h/.claude/settings.json": text}) == Findings(tool="claude", at=0)
+
+
+_CODEX = """
+model_provider = "gw"
+[model_providers.gw]
+base_url = "https://gw.example/v1"
+[model_providers.other]
+base_url = "http://other/v1"
+[profiles.p]
+model_provider = "other"
+"""
+
+
+@pytest.mark.parametrize(
+    "command, key, url",
+    [
+        ("codex exec x", "model_providers.gw.base_url", "https://gw.example/v1"),
+        ("codex --profile p exec x", "model_providers.other.base_url", "http://other/v1"),
+        ("codex -c model_provider=other exec x", "model_providers.other.base_url", "http://other/v1"),
+    ],
+)
+def test_the_provider_that_codex_will_use_is_found(command: str, key: str, url: str) -> None:
+    (override,) = look(command, {"/h/.codex/config.toml": _CODEX}).overrides
+    assert (override.path, override.key, override.url) == ("~/.codex/config.toml", key, url)
+
+
+def test_adapt_gives_codex_the_door_by_its_config_flag() -> None:
+    findings = look("codex exec x", {"/c/config.toml": _CODEX}, {"CODEX_HOME": "/c"})
+    (door,) = findings.extra_doors()
+    assert (door.name, door.origin) == ("codex.gw", "https://gw.example")
+    made = adapt(["codex", "exec", "x"], HOME, findings, {"codex.gw": DOOR})
+    assert made.command == ("codex", "-c", f'model_providers.gw.base_url="{DOOR}/v1"', "exec", "x")
+
+
+def test_codexs_own_key_for_the_built_in_provider_is_found() -> None:
+    (override,) = look("codex", {"/h/.codex/config.toml": 'openai_base_url = "http://g/v1"'}).overrides
+    assert (override.key, override.door) == ("openai_base_url", "codex.openai")
+
+
+def test_codex_logged_in_with_chatgpt_keeps_its_address() -> None:
+    files = {"/h/.codex/auth.json": json.dumps({"OPENAI_API_KEY": None, "tokens": {"access_token": "x"}})}
+    assert "OPENAI_BASE_URL" in look("codex", files).leave
+    assert not look("codex", files, {"OPENAI_API_KEY": "k"}).leave
+
+
+_OPENCODE = """
+{
+  // where "https://comments" are not addresses
+  "provider": {
+    "gw": {"options": {"baseURL": "https://gw/v1", /* no */ "apiKey": "{env:KEY}"}},
+    "none": {"options": {}},
+  },
+}
+"""
+
+
+@pytest.mark.parametrize("path", ["/w/project/opencode.json", "/w/opencode.jsonc", "/h/.config/opencode/opencode.json"])
+def test_opencodes_files_are_found_with_their_comments(path: str) -> None:
+    (override,) = look("opencode run x", {path: _OPENCODE}).overrides
+    assert (override.key, override.url) == ("provider.gw.options.baseURL", "https://gw/v1")
+
+
+def test_adapt_gives_opencode_the_door_by_its_inline_configuration() -> None:
+    environ = {"OPENCODE_CONFIG_CONTENT": '{"model": "gw/m"}'}
+    findings = look("opencode run x", {"/w/project/opencode.json": _OPENCODE}, environ)
+    made = adapt(["opencode", "run", "x"], environ, findings, {"opencode.gw": DOOR})
+    assert made.command == ("opencode", "run", "x")
+    assert json.loads(made.variables["OPENCODE_CONFIG_CONTENT"]) == {
+        "model": "gw/m",
+        "provider": {"gw": {"options": {"baseURL": f"{DOOR}/v1"}}},
+    }
+
+
+def test_another_command_reads_no_file() -> None:
+    def refuse(path: str) -> str | None:
+        raise AssertionError(path)
+
+    assert inspect(["python", "agent.py"], HOME, "/w", reader=refuse) == Findings()
