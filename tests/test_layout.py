@@ -16,7 +16,7 @@ UNTWINNED: dict[str, str] = {}
 
 # Test files about something that spans a room, each with the reason why no module's name fits. Keep it short.
 TOPICS: dict[str, str] = {
-    "tests/middleware/relay/test_terminal.py": "`fairtrial run` at a real terminal: session, child and signals together",
+    "tests/middleware/relay/test_terminal.py": "`fairtrial run` at a real terminal: session, child, signals",
     "tests/collectors/test_live_containers.py": "all collectors on a real engine",
 }
 
