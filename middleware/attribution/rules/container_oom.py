@@ -47,7 +47,7 @@ class _Fill:
 
     writer: int | None
     shmem: int
-    id: str
+    seen: Placed
 
 
 def find(ctx: Context) -> list[Event]:
@@ -195,19 +195,19 @@ class _Levels:
     """What stayed charged in one container over time: shmem at readings and kills, in the order of steps."""
 
     def __init__(self, ctx: Context, container: ContainerCase, limit: int | None) -> None:
-        samples: list[tuple[int, bool, int, int, str]] = []
+        samples: list[tuple[int, bool, int, int, Placed]] = []
         for placed, reading in container.readings:
             if reading.memory_shmem is not None:
                 late = reading.edge not in {"baseline", "call_started", "call_ended"}
-                samples.append((placed.step or 0, late, placed.at_ns, reading.memory_shmem, placed.id))
+                samples.append((placed.step or 0, late, placed.at_ns, reading.memory_shmem, placed))
         for group in ctx.case.kills:
             if group.container == container.id:
                 samples.extend(
-                    (group.step or 0, True, p.at_ns, v.memory_shmem, p.id)
+                    (group.step or 0, True, p.at_ns, v.memory_shmem, p)
                     for p, v in group.counted
                     if v.memory_shmem is not None
                 )
-        self._samples = sorted(samples)
+        self._samples = sorted(samples, key=lambda s: s[:4])
         brim = None if limit is None else limit * ctx.thresholds.box_full_share
         self._full_since: list[int | None] = []
         """For each sample the first of the unbroken row of full ones that it ends, None when it is not full."""
@@ -221,13 +221,13 @@ class _Levels:
         """Whether undying pages already filled the box when the step's tools began, and which step had written them."""
         if step is None:
             return None
-        n = bisect_left(self._samples, (step, True)) - 1
+        n = bisect_left(self._samples, (step, True), key=lambda s: s[:2]) - 1
         first = self._full_since[n] if n >= 0 else None
         if first is None:
             return None
         since, now = self._samples[first], self._samples[n]
         writer = since[0] if since[1] else since[0] - 1
-        return _Fill(writer=writer if writer > 0 else None, shmem=now[3], id=now[4])
+        return _Fill(writer=writer if writer > 0 else None, shmem=now[3], seen=now[4])
 
 
 def _with_spoiled(event: Event, later: list[tuple[KillGroup, _Fill]]) -> Event:
@@ -346,5 +346,5 @@ def _evidence(group: KillGroup, limit: int | None, peak: int | None, full: _Fill
     if not found:
         found = [evidence(p, "the container runtime reported an OOM kill") for p in group.told[:1]]
     if full is not None:
-        found += [replace(found[0], id=full.id, claim=f"{size(full.shmem)} were still charged when the step began")]
+        found += [evidence(full.seen, f"{size(full.shmem)} were still charged when the step began")]
     return found

@@ -168,6 +168,10 @@ class Scene:
         self.tell(AttemptEnded(**(fields | facts)), self.door)  # type: ignore[arg-type]
         return self
 
+    def attempt_begun(self, seconds: float = 1.0) -> Scene:
+        """A call of which no end was seen."""
+        return self.attempt(ReplyFacts(), begun_only=True, seconds=seconds)
+
     def request(self, *, operation: str = "chat", **changes: object) -> RequestFacts:
         messages = [f"m{i}" for i in range(2 * self.turns + 1)]
         fields: dict[str, object] = {

@@ -1,0 +1,50 @@
+"""Stops from outside: told by the runtime while the trial was using the container; teardown explains nothing."""
+
+from fairtrial.middleware.core.observations import ExecStarted
+from tests.middleware.attribution.scene import BOX, Scene, ended, summary
+
+
+def test_a_stop_through_the_runtime_while_a_command_ran_is_suspected_of_infra() -> None:
+    told = Scene().call().ran(0).call()
+    told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
+    told.waited().runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9")
+    verdict = told.waited().call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.killed", 2)
+    assert ended(verdict) == ("container.killed", "proved", 2)
+    assert "SIGKILL" in verdict.sentence
+    assert "Nothing says who did" in verdict.sentence
+
+
+def test_a_stop_before_the_agent_was_done_is_found_when_it_went_on_in_vain() -> None:
+    told = Scene().call().waited().runtime("kill", signal=15).gone(143, ended_by="runtime_kill:15")
+    verdict = told.waited().call().waited().call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.killed", 1)
+
+
+def test_the_harnesss_own_stop_after_the_last_step_explains_nothing() -> None:
+    told = Scene().call().ran(1).call(tools=0).waited()
+    told.runtime("kill", signal=15).waited(10).runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9")
+    verdict = told.end(1).verdict()
+    assert verdict.blame == "model"
+    assert verdict.present == []
+    assert ended(verdict) is None
+
+
+def test_a_stop_after_the_commands_end_explains_nothing() -> None:
+    told = Scene().call().ran(1).end(1)
+    verdict = told.runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9").verdict()
+    assert verdict.blame == "model"
+
+
+def test_the_trials_own_kill_of_pid_1_is_never_infra() -> None:
+    told = Scene().call().waited().gone(143, ended_by="exit")
+    verdict = told.waited().call(tools=0).end(1).verdict()
+    assert verdict.blame == "model"
+    assert ended(verdict) is None
+
+
+def test_a_container_that_vanished_with_137_and_without_a_trace_is_nobodys() -> None:
+    told = Scene().call().waited().gone(137, ended_by="unknown")
+    verdict = told.waited().call(tools=0).end(1).verdict()
+    assert verdict.blame == "indeterminate"
+    assert "nothing says by whom" in verdict.sentence

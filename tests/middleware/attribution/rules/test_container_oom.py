@@ -1,0 +1,199 @@
+"""The OOM rule: happened, what it ended, and whose demand; each with a positive, a near-miss and an innocent case."""
+
+import pytest
+
+from fairtrial.middleware.core.observations import ContainerEvent, ContainerSeen
+from fairtrial.middleware.core.records import PhaseName, Trust, Victim
+from tests.middleware.attribution.scene import BOX, MIB, Scene, ended, full_tmpfs, summary
+
+
+def oom_in_last_tool_step() -> Scene:
+    return Scene().call().ran(0).call().ran(137, oom=True, victim=Victim(comm="python3", pid=8433, rss=60 * MIB))
+
+
+def test_a_kill_in_the_last_tool_step_is_what_ended_a_failed_trial_and_whose_demand_is_open() -> None:
+    verdict = oom_in_last_tool_step().call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)
+    assert ended(verdict) == ("container.oom_kill", "proved", 2)
+    assert verdict.questions.happened.answer == "yes"
+    assert verdict.questions.outcome_differs.answer == "unknown"
+    for words in ("python3 (pid 8433, 60 MiB)", "step 2", "limit of 64 MiB", "Whose demand it was is open", "192 MiB"):
+        assert words in verdict.sentence
+    assert verdict.flips_if is not None
+    assert "192 MiB" in verdict.flips_if
+
+
+def test_the_main_process_killed_with_its_container_is_what_ended_the_trial() -> None:
+    told = Scene().call().ran(0).call().waited()
+    told.oom(victim=Victim(comm="sleep", pid=100, rss=MIB)).gone(137, ended_by="oom", flag=True)
+    verdict = told.end(137).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)
+    assert "The container died with it." in verdict.sentence
+    assert verdict.ended_as == "killed"
+
+
+def test_a_kill_that_its_command_hid_with_exit_code_0_is_seen_all_the_same() -> None:
+    verdict = Scene().call().ran(0, oom=True).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 1)
+    assert "ended with exit code 0" in verdict.sentence
+
+
+def test_a_kill_told_by_the_runtime_alone_counts_when_the_counter_was_gone_with_its_cgroup() -> None:
+    told = Scene(counters=False).call().waited()
+    told.node_kills += 1
+    told.tell(ContainerEvent(container_id=BOX, action="oom"), told.events)
+    verdict = told.gone(137, ended_by="oom", flag=True).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 1)
+
+
+def test_a_kill_followed_by_a_tool_step_that_ended_normally_in_the_same_container_is_present() -> None:
+    verdict = oom_in_last_tool_step().call().ran(1).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("model", "proved", None, None)
+    assert ended(verdict) is None
+    assert [(p.cause, p.step) for p in verdict.present] == [("container.oom_kill", 2)]
+
+
+def test_a_later_command_that_was_killed_too_is_no_sign_of_recovery() -> None:
+    verdict = oom_in_last_tool_step().call().ran(137).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)
+
+
+def test_a_later_step_in_another_container_is_no_sign_of_recovery() -> None:
+    told = oom_in_last_tool_step().call()
+    told.container = "d" * 64
+    told.tell(ContainerSeen(container_id=told.container, name="other", role="main"), told.events)
+    verdict = told.ran(0).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)
+
+
+def test_an_agent_whose_tools_run_without_the_runtime_recovers_when_a_result_comes_back() -> None:
+    struck = Scene(box=False).call().waited().oom().waited()
+    recovered = struck.call().waited().call(tools=0).end(1).verdict()
+    assert summary(recovered)[0] == "model"
+    assert [p.cause for p in recovered.present] == ["container.oom_kill"]
+
+
+def test_exit_code_137_and_a_sticky_flag_without_a_moved_counter_are_no_kill_for_memory() -> None:
+    verdict = Scene().call().ran(137).call(tools=0).end(1).gone(137, ended_by="runtime_kill:9", flag=True).verdict()
+    assert verdict.blame == "model"
+    assert ended(verdict) is None
+    assert "a process of the trial killed it" in verdict.sentence
+
+
+def test_a_passed_trial_with_a_harmless_kill_has_blame_none_and_the_kill_present() -> None:
+    verdict = oom_in_last_tool_step().call().ran(0).call(tools=0).end(0).verdict()
+    assert summary(verdict) == ("none", None, None, None)
+    assert ended(verdict) is None
+    assert verdict.answers.reward_valid == "yes"
+    assert "step 3 ended normally" in verdict.present[0].why
+
+
+def test_an_agent_that_finished_its_turn_after_the_kill_and_exited_0_was_not_ended_by_it() -> None:
+    verdict = oom_in_last_tool_step().call(tools=0).end(0).verdict()
+    assert summary(verdict) == ("none", None, None, None)
+    assert ended(verdict) is None
+
+
+def test_a_box_filled_by_step_1_gives_one_verdict_for_step_1_and_names_the_steps_it_spoiled() -> None:
+    verdict = full_tmpfs(4).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 1)
+    assert ended(verdict) == ("container.oom_kill", "proved", 1)
+    assert "steps 2-4 ran in a box without memory" in verdict.sentence
+    assert "Whose demand it was is open" in verdict.sentence
+    assert "exit code 0" in verdict.sentence
+    assert verdict.ended_as == "unknown"
+
+
+def test_a_box_filled_without_a_kill_makes_the_later_kill_a_residual_of_the_step_that_wrote() -> None:
+    told = Scene().call()
+    told.ran(0).shmem = 60 * MIB
+    verdict = told.call().ran(137, oom=True).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_residual", 2)
+    assert "60 MiB that step 1 had written" in verdict.sentence
+
+
+def test_a_box_that_is_only_half_full_makes_no_residual() -> None:
+    told = Scene().call()
+    told.ran(0).shmem = 30 * MIB
+    verdict = told.call().ran(137, oom=True).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)
+
+
+def test_kills_in_several_steps_of_a_box_that_kept_nothing_begin_with_the_first_that_nothing_followed() -> None:
+    told = Scene().call().ran(137, oom=True).call().ran(0).call().ran(137, oom=True).call().ran(137, oom=True)
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 3)
+    assert [(p.cause, p.step) for p in verdict.present] == [("container.oom_kill", 1), ("container.oom_kill", 4)]
+
+
+def test_a_kill_of_the_whole_node_within_the_floor_is_proved() -> None:
+    told = Scene(limit=None, reservation=64 * MIB).call()
+    told.ran(
+        137, oom=True, memory_peak=40 * MIB, constraint="CONSTRAINT_NONE", victim=Victim(comm="py", pid=8, rss=MIB)
+    )
+    verdict = told.call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "proved", "node.oom", 1)
+    assert "guaranteed" in verdict.sentence
+
+
+@pytest.mark.parametrize("reservation", [None, 32 * MIB])
+def test_a_kill_of_the_whole_node_above_the_floor_or_without_one_stays_suspected(reservation: int | None) -> None:
+    told = Scene(limit=None, reservation=reservation).call()
+    told.ran(
+        137, oom=True, memory_peak=40 * MIB, constraint="CONSTRAINT_NONE", victim=Victim(comm="py", pid=8, rss=MIB)
+    )
+    verdict = told.call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "node.oom", 1)
+
+
+def test_a_kill_before_any_reply_of_the_model_is_the_harness_alone_over_the_ceiling() -> None:
+    told = Scene().attempt_begun().oom(victim=Victim(comm="claude", pid=300, rss=60 * MIB))
+    verdict = told.gone(137, ended_by="oom").end(137).verdict()
+    assert summary(verdict) == ("infra", "proved", "container.oom_kill", 1)
+    assert verdict.ended_as == "never_ran"
+    assert verdict.answers.reward_valid == "no"
+
+
+def test_a_kill_before_any_call_was_seen_at_the_door_stays_suspected_because_the_door_may_be_bypassed() -> None:
+    verdict = Scene().waited().oom().gone(137, ended_by="oom").end(137).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", None)
+
+
+def test_a_named_victim_of_the_harness_is_no_proof_because_a_process_can_name_itself() -> None:
+    told = Scene().call().ran(137, oom=True, victim=Victim(comm="claude", pid=300, rss=63 * MIB))
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 1)
+    assert "the harness's agent CLI" in verdict.sentence
+
+
+def test_a_kill_in_the_verifiers_time_is_told_and_does_not_end_the_agent() -> None:
+    told = Scene().call().ran(0).call(tools=0)
+    told.oom(told=False)
+    last = told.observations[-1]
+    told.observations[-1] = type(last)(
+        **{f: getattr(last, f) for f in last.__struct_fields__} | {"phase": PhaseName.VERIFY}
+    )
+    verdict = told.end(1).verdict()
+    assert summary(verdict)[:3] == ("infra", "suspected", "container.oom_kill")
+    assert verdict.phase == "verify"
+    assert ended(verdict) is None
+
+
+def test_a_kill_in_teardown_explains_nothing() -> None:
+    told = Scene().call().ran(1).call(tools=0).end(1)
+    told.waited(3).oom()
+    assert summary(told.verdict()) == ("model", "proved", None, None)
+
+
+def test_a_kill_that_only_the_agent_told_of_is_not_heard() -> None:
+    told = Scene().call().ran(1)
+    told.tell(ContainerEvent(container_id=BOX, action="oom"), told.events, trust=Trust.INSIDE)
+    verdict = told.call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("model", "proved", None, None)
+
+
+def test_escape_codes_in_a_victims_name_do_not_reach_the_sentence() -> None:
+    told = Scene().call().ran(137, oom=True, victim=Victim(comm="\x1b[31mpy\nx", pid=9, rss=MIB)).end(1)
+    sentence = told.verdict().sentence
+    assert "\x1b" not in sentence
+    assert "\n" not in sentence

@@ -1,0 +1,201 @@
+"""The rule of the model API: terminal, distorting, recovered; each with a near-miss and an innocent case."""
+
+import pytest
+
+from fairtrial.middleware.core.observations import ReplyFacts, RequestFacts
+from fairtrial.middleware.core.records import Trust
+from tests.middleware.attribution.scene import Scene, ended, storm, summary
+
+
+def started() -> Scene:
+    """One good step with a tool."""
+    return Scene().call().ran(0)
+
+
+def test_529_without_end_is_proved_and_never_the_models() -> None:
+    verdict = storm(9).verdict()
+    assert summary(verdict) == ("infra", "proved", "model_api.overloaded", 2)
+    assert ended(verdict) == ("model_api.overloaded", "proved", 2)
+    assert verdict.ended_as == "agent.gave_up"
+    assert "9 attempts" in verdict.sentence
+    assert "HTTP 529 x 9" in verdict.sentence
+    assert "9.8 s" in verdict.sentence
+    assert verdict.ledger.infra_seconds == pytest.approx(9.8)
+    assert [q.answer for q in (verdict.questions.happened, verdict.questions.outcome_differs)] == ["yes", "yes"]
+    assert verdict.answers.retry == "yes"
+
+
+def test_529_that_a_retry_mended_is_present_and_the_failure_is_the_models() -> None:
+    verdict = started().refused(529, times=2).call().ran(1).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("model", "proved", None, None)
+    assert ended(verdict) is None
+    assert [(p.cause, p.step) for p in verdict.present] == [("model_api.overloaded", 2)]
+
+
+def test_a_whole_reply_whose_text_names_an_error_is_no_error() -> None:
+    told = started().call(tools=0, error_type="overloaded_error", error_names=["quota"])
+    assert summary(told.end(1).verdict()) == ("model", "proved", None, None)
+
+
+@pytest.mark.parametrize(
+    ("status", "reply", "cause"),
+    [
+        (500, {}, "model_api.server_error"),
+        (503, {}, "model_api.server_error"),
+        (529, {"provider_id": False}, "model_api.overloaded"),
+        (429, {}, "model_api.rate_limited"),
+        (503, {"provider_id": False}, "gateway.error"),
+        (502, {"html": True}, "gateway.error"),
+    ],
+)
+def test_each_status_without_a_later_success_is_proved(status: int, reply: dict[str, object], cause: str) -> None:
+    verdict = started().refused(status, times=3, **reply).end(1).verdict()
+    assert summary(verdict) == ("infra", "proved", cause, 2)
+    assert ended(verdict) == (cause, "proved", 2)
+
+
+@pytest.mark.parametrize(
+    ("error_type", "cause"),
+    [
+        ("overloaded_error", "model_api.overloaded"),
+        ("api_error", "model_api.server_error"),
+        ("rate_limit_error", "model_api.rate_limited"),
+        (None, "model_api.server_error"),
+    ],
+)
+def test_an_error_event_inside_a_200_is_judged_by_its_type(error_type: str | None, cause: str) -> None:
+    reply = ReplyFacts(status=200, provider_id=True, error_in_stream=True, error_type=error_type, terminator=False)
+    verdict = started().attempt(reply, outcome="error").end(1).verdict()
+    assert summary(verdict) == ("infra", "proved", cause, 2)
+
+
+def test_a_gateway_timeout_of_the_provider_stays_suspected() -> None:
+    assert summary(started().refused(504).end(1).verdict()) == ("infra", "suspected", "model_api.timeout", 2)
+
+
+def test_a_stream_cut_and_its_fallback_cut_too_is_proved() -> None:
+    told = started().cut(open_tools=1)
+    told.attempt(
+        ReplyFacts(status=200, provider_id=True, started_content=True, terminator=False),
+        outcome="truncated",
+        request=told.request(stream=False),
+        first_failure="upstream",
+        closed_by="upstream",
+        close_kind="rst",
+        bytes_down=90,
+    )
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("infra", "proved", "model_api.truncated", 2)
+    assert "2 attempts" in verdict.sentence
+    assert "90 B received" in verdict.sentence
+
+
+def test_a_stream_cut_once_and_asked_again_is_present() -> None:
+    verdict = started().cut(open_tools=1).call().ran(1).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("model", "proved", None, None)
+    assert [p.cause for p in verdict.present] == ["model_api.truncated"]
+
+
+def test_a_cut_reply_that_the_client_kept_bends_the_rest_and_is_suspected() -> None:
+    told = started().cut()
+    told.turns += 1
+    verdict = told.call().ran(1).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "model_api.truncated", 2)
+    assert ended(verdict) is None
+    assert "took the broken reply for an answer" in verdict.sentence
+    assert verdict.questions.ended_or_distorted.answer == "yes"
+
+
+def test_a_cut_reply_that_ended_the_trial_within_its_turn_is_proved() -> None:
+    assert summary(started().cut(open_tools=1).end(1).verdict()) == ("infra", "proved", "model_api.truncated", 2)
+
+
+def test_a_cut_after_the_stop_reason_lost_only_the_end_mark() -> None:
+    assert summary(started().cut(stop_reason="end_turn").end(1).verdict()) == ("model", "proved", None, None)
+
+
+def test_a_reply_stopped_for_its_length_is_whole() -> None:
+    told = started().call(tools=0, stop_reason="max_tokens").end(1)
+    assert summary(told.verdict()) == ("model", "proved", None, None)
+
+
+def test_a_smaller_model_taken_after_outside_errors_bends_every_later_step() -> None:
+    told = started().refused(529, times=2)
+    told.attempt(
+        ReplyFacts(status=200, provider_id=True, stop_reason="end_turn", terminator=True),
+        request=told.request(model="claude-small", body_digest="other"),
+    )
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "model_api.overloaded", 2)
+    assert "model" in verdict.sentence
+
+
+def test_an_upstream_that_answered_before_and_cannot_be_dialled_any_more_is_unreachable() -> None:
+    told = started().undialled("connect", "OSError: Connection refused", errno="ECONNREFUSED")
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.unreachable", 2)
+
+
+def test_a_reset_before_the_head_counts_as_unreachable_once_the_upstream_has_answered() -> None:
+    told = started().attempt(ReplyFacts(), outcome="error", first_failure="upstream", close_kind="rst")
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.unreachable", 2)
+
+
+def test_a_failed_dial_on_one_attempt_and_then_success_is_present() -> None:
+    told = Scene().undialled().call().ran(1).call(tools=0).end(1)
+    verdict = told.verdict()
+    assert summary(verdict) == ("model", "proved", None, None)
+    assert len(verdict.present) == 1
+
+
+def test_a_silence_that_reached_the_clients_watchdog_is_a_stall() -> None:
+    verdict = started().aborted(silence=301).waited(9).end(1).verdict()
+    assert summary(verdict) == ("infra", "proved", "model_api.stalled", 2)
+    assert "5 min 1 s" in verdict.sentence
+
+
+def test_a_failed_tls_handshake_is_suspected_and_the_operators_when_the_trust_store_is_at_fault() -> None:
+    broken = started().undialled("tls", "SSLEOFError: EOF occurred").end(1).verdict()
+    assert summary(broken) == ("infra", "suspected", "network.tls", 2)
+    trust = Scene().undialled("tls", "SSLCertVerificationError: certificate verify failed").end(1).verdict()
+    assert summary(trust) == ("operator", "suspected", "network.tls", 1)
+
+
+def test_a_failed_title_call_is_nobodys_end() -> None:
+    told = started()
+    aside = RequestFacts(operation="chat", model="small", has_tools=False, history_len=1, user_agent=told.user_agent)
+    told.attempt(ReplyFacts(status=529), outcome="error", request=aside).call(tools=0)
+    assert summary(told.end(1).verdict()) == ("model", "proved", None, None)
+
+
+def test_an_earlier_recovered_error_never_shadows_the_later_one_that_ended_the_trial() -> None:
+    told = started().refused(529).call().ran(0).refused(500, times=3).end(1)
+    verdict = told.verdict()
+    assert summary(verdict) == ("infra", "proved", "model_api.server_error", 3)
+    assert [p.cause for p in verdict.present] == ["model_api.overloaded"]
+
+
+def test_an_error_that_ended_a_trial_with_exit_code_0_is_suspected_because_nobody_read_the_score() -> None:
+    verdict = started().refused(529, times=3).end(0).verdict()
+    assert summary(verdict) == ("infra", "suspected", "model_api.overloaded", 2)
+    assert ended(verdict) == ("model_api.overloaded", "proved", 2)
+    assert "exit code 0, which is not a score" in verdict.sentence
+
+
+def test_attempts_that_the_agent_could_have_forged_prove_nothing() -> None:
+    told = started()
+    before = len(told.observations)
+    told.refused(529, times=3)
+    seen = told.observations[before:]
+    told.observations[before:] = [
+        type(o)(**{f: getattr(o, f) for f in o.__struct_fields__} | {"trust": Trust.SAME_UID}) for o in seen
+    ]
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "model_api.overloaded", 2)
+    assert ended(verdict) == ("model_api.overloaded", "suspected", 2)
+
+
+def test_a_model_call_that_failed_after_a_kill_is_what_ended_the_trial_because_the_agent_was_still_trying() -> None:
+    verdict = Scene().call().ran(137, oom=True).refused(529, times=4).end(1).verdict()
+    assert summary(verdict) == ("infra", "proved", "model_api.overloaded", 2)
+    assert ended(verdict) == ("model_api.overloaded", "proved", 2)
+    assert [p.cause for p in verdict.present] == ["container.oom_kill"]

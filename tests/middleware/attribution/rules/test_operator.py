@@ -1,0 +1,92 @@
+"""The operator's rule: keys, quotas, addresses, and runs that somebody stopped."""
+
+import pytest
+
+from tests.middleware.attribution.scene import Scene, ended, summary
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_credentials_that_were_refused_for_ever_are_the_operators_and_the_trial_never_ran(status: int) -> None:
+    verdict = Scene().refused(status, times=8, error_type="authentication_error").end(1).verdict()
+    assert summary(verdict) == ("operator", "proved", "operator.auth", 1)
+    assert ended(verdict) == ("operator.auth", "proved", 1)
+    assert verdict.ended_as == "never_ran"
+    assert verdict.answers.reward_valid == "no"
+    assert "never ran" in verdict.sentence
+    assert "valid key" in verdict.sentence
+
+
+def test_a_proxy_that_asks_for_credentials_is_the_operators() -> None:
+    told = Scene().undialled("proxy", "the proxy answered CONNECT with 407", proxy_status=407)
+    assert summary(told.end(1).verdict()) == ("operator", "proved", "operator.auth", 1)
+
+
+def test_a_proxy_that_fails_otherwise_is_not_a_matter_of_credentials() -> None:
+    told = Scene().undialled("proxy", "the proxy answered CONNECT with 503", proxy_status=503)
+    assert summary(told.end(1).verdict()) == ("infra", "suspected", "network.proxy", 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "names", "cause"),
+    [
+        (402, [], "operator.quota"),
+        (429, ["quota"], "operator.quota"),
+        (429, ["credit"], "operator.quota"),
+        (400, ["credit"], "operator.quota"),
+        (400, ["spend"], "operator.budget"),
+        (429, ["spend"], "operator.budget"),
+    ],
+)
+def test_a_quota_credit_or_spending_limit_is_the_operators(status: int, names: list[str], cause: str) -> None:
+    verdict = Scene().call().ran(0).refused(status, times=2, error_names=names).end(1).verdict()
+    assert summary(verdict) == ("operator", "proved", cause, 2)
+
+
+def test_a_plain_429_is_not_the_operators() -> None:
+    assert Scene().call().ran(0).refused(429).end(1).verdict().blame == "infra"
+
+
+@pytest.mark.parametrize(
+    ("stage", "error", "grade"),
+    [
+        ("dns", "gaierror: Name or service not known", "proved"),
+        ("dns", "gaierror: Temporary failure in name resolution", "suspected"),
+        ("connect", "ConnectionRefusedError: Connection refused", "proved"),
+        ("connect", "no answer in 10 s", "suspected"),
+    ],
+)
+def test_an_upstream_that_never_sent_a_head_is_the_endpoints_fault(stage: str, error: str, grade: str) -> None:
+    verdict = Scene().undialled(stage, error).undialled(stage, error).end(1).verdict()
+    assert summary(verdict) == ("operator", grade, "operator.endpoint", 1)
+    assert "api.test" in verdict.sentence
+    assert error in verdict.sentence
+    assert "base URL" in verdict.sentence
+
+
+def test_a_path_that_does_not_exist_is_the_endpoints_fault() -> None:
+    assert summary(Scene().refused(404, html=True, provider_id=False).end(1).verdict()) == (
+        "operator",
+        "proved",
+        "operator.endpoint",
+        1,
+    )
+
+
+def test_an_upstream_that_answered_before_is_not_a_wrong_address() -> None:
+    assert Scene().call().ran(0).undialled().end(1).verdict().cause == "model_api.unreachable"
+
+
+def test_a_run_that_somebody_stopped_is_not_the_models_failure() -> None:
+    verdict = Scene().call().ran(0).call().waited().end(130, forwarded=[2]).verdict()
+    assert summary(verdict) == ("operator", "suspected", "operator.cancelled", 2)
+    assert ended(verdict) == ("operator.cancelled", "suspected", 2)
+    assert verdict.ended_as == "killed"
+    assert "SIGINT" in verdict.sentence
+
+
+def test_a_window_change_passed_on_is_not_a_stop() -> None:
+    assert Scene().call().ran(1).call(tools=0).end(1, forwarded=[28]).verdict().blame == "model"
+
+
+def test_a_signal_that_the_command_outlived_is_not_a_stop() -> None:
+    assert Scene().call().ran(0).call(tools=0).end(0, forwarded=[15]).verdict().blame == "none"
