@@ -173,7 +173,8 @@ class Relay:
 
     async def close(self, grace_s: float) -> None:
         """Stop listening, let what is in flight end for `grace_s` seconds, then abort the rest as fairtrial's doing."""
-        for door in self.doors:
+        doors, self.doors = self.doors, []
+        for door in doors:
             self.loop.remove_reader(door.listener.fileno())
             door.listener.close()
         deadline_ns = monotonic_ns() + int(grace_s * 1e9)

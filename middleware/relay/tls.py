@@ -130,6 +130,7 @@ class TlsLink(Link):
             ended = False
         except ssl.SSLEOFError:
             ended = True
+            self._outgoing.read()  # OpenSSL's alert would only be answered with RST
         except ssl.SSLError as error:
             failed = OSError(EPROTO, f"TLS: {error.reason or error}")
         self._flush()

@@ -1,0 +1,191 @@
+"""The feed never blocks, never raises, and counts every loss."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import time
+
+import pytest
+
+from fairtrial.middleware.relay.feed import RESERVE_BYTES, FeedSender, LoopLag, suspended_ns
+from fairtrial.middleware.wire.feed import HEAD, Decoder, Flag, Kind, Record
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    near, far = socket.socketpair()
+    far.setblocking(False)
+    return near, far
+
+
+def drain(far: socket.socket, decoder: Decoder) -> list[Record]:
+    records: list[Record] = []
+    try:
+        while data := far.recv(1 << 20):
+            records += decoder.feed(data)
+    except BlockingIOError:
+        pass
+    return records
+
+
+async def until(far: socket.socket, decoder: Decoder, count: int) -> list[Record]:
+    records: list[Record] = []
+    deadline = time.monotonic() + 5
+    while len(records) < count:
+        records += drain(far, decoder)
+        assert time.monotonic() < deadline, f"{len(records)} of {count} records"
+        await asyncio.sleep(0.001)
+    return records
+
+
+async def test_records_arrive_in_order_in_a_batch() -> None:
+    near, far = pair()
+    feed = FeedSender(near)
+    for number in range(100):
+        feed.record(Kind.RESPONSE_DATA, b"x" * number, conn=1, msg=number, flags=0, t_ns=number + 1)
+    feed.record_json(Kind.NOTE, {"event": "e"})
+    records = await until(far, Decoder(), 101)
+    assert [record.msg for record in records[:100]] == list(range(100))
+    assert [record.t_ns for record in records[:100]] == list(range(1, 101))
+    assert records[100].json() == {"event": "e"}
+    feed.close()
+    far.close()
+
+
+async def test_when_full_body_bytes_go_first_and_control_records_stay() -> None:
+    feed = FeedSender(None, limit_bytes=10_000)
+    for number in range(20):
+        feed.record(Kind.RESPONSE_HEAD, b"head", conn=1, msg=number)
+        feed.record(Kind.RESPONSE_DATA, b"d" * 1000, conn=1, msg=number)
+    near, far = pair()
+    feed.attach(near)
+    records = await until(far, Decoder(), 40)
+    heads = [record for record in records if record.kind == Kind.RESPONSE_HEAD]
+    whole = [record for record in records if record.kind == Kind.RESPONSE_DATA and not record.flags]
+    dropped = [record for record in records if record.flags & Flag.DROPPED]
+    assert len(heads) == 20
+    assert len(whole) + len(dropped) == 20
+    assert dropped
+    assert all(int.from_bytes(record.payload, "big") == 1000 for record in dropped)
+    assert feed.stats.dropped_bytes == 1000 * len(dropped)
+    feed.close()
+    far.close()
+
+
+async def test_what_finds_no_room_at_all_is_counted_in_a_lost_record() -> None:
+    feed = FeedSender(None, limit_bytes=1000)
+    payload = b"h" * 50_000
+    for _ in range(100):
+        feed.record(Kind.RESPONSE_HEAD, payload)
+    near, far = pair()
+    feed.attach(near)
+    decoder = Decoder()
+    kept = RESERVE_BYTES // 50_000
+    records = await until(far, decoder, kept)
+    feed.record_json(Kind.NOTE, {"event": "room again"})
+    while not any(record.kind == Kind.LOST for record in records):
+        records += await until(far, decoder, 1)
+    lost = sum(int(str(record.json()["records"])) for record in records if record.kind == Kind.LOST)
+    heads = sum(record.kind == Kind.RESPONSE_HEAD for record in records)
+    assert lost + heads == 100
+    assert feed.stats.lost_records == lost
+    assert feed.stats.lost_bytes == lost * (50_000 + HEAD.size)
+    feed.close()
+    far.close()
+
+
+async def test_a_slow_reader_gets_whole_records_only() -> None:
+    near, far = pair()
+    feed = FeedSender(near, limit_bytes=20_000)
+    decoder = Decoder()
+    got: list[Record] = []
+    for number in range(2000):
+        feed.record(Kind.REQUEST_DATA, os.urandom(700), conn=7, msg=number)
+        if number % 10 == 0:
+            await asyncio.sleep(0)
+            with contextlib.suppress(BlockingIOError):
+                got += decoder.feed(far.recv(1000))
+    got += await until(far, decoder, 2000 - len(got))
+    assert [record.msg for record in got] == list(range(2000))
+    assert all(record.conn == 7 for record in got)
+    assert feed.stats.dropped_records == sum(bool(record.flags & Flag.DROPPED) for record in got)
+    feed.close()
+    far.close()
+
+
+async def test_a_dead_reader_is_told_once_and_a_new_one_begins_at_a_record() -> None:
+    told: list[int] = []
+    near, far = pair()
+    feed = FeedSender(near, on_dead=lambda: told.append(1))
+    while feed.waiting_bytes < 1_000_000:  # until the socket takes no more
+        feed.record(Kind.REQUEST_DATA, b"z" * 100_000)
+        feed.flush_now()
+    far.close()
+    deadline = time.monotonic() + 5
+    while not told:
+        feed.record(Kind.REQUEST_DATA, b"z", msg=1000)
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.001)
+    assert told == [1]
+    assert not feed.attached
+    feed.record_json(Kind.NOTE, {"event": "for the next one"})
+    near, far = pair()
+    feed.attach(near)
+    decoder = Decoder()
+    records = await until(far, decoder, 2)
+    while records[-1].kind != Kind.NOTE:
+        records += await until(far, decoder, 1)
+    assert any(record.kind == Kind.LOST for record in records)
+    assert told == [1]
+    feed.close()
+    far.close()
+
+
+def test_it_takes_records_before_a_loop_runs_and_drains_without_one() -> None:
+    near, far = pair()
+    feed = FeedSender(near)
+    feed.record_json(Kind.HELLO, {"protocol": 1})
+    assert feed.drain(1.0)
+    assert json.loads(drain(far, Decoder())[0].payload) == {"protocol": 1}
+    feed.close()
+    far.close()
+
+
+def test_draining_gives_up_at_its_deadline() -> None:
+    near, far = pair()
+    feed = FeedSender(near, limit_bytes=1 << 26)
+    for _ in range(4):
+        feed.record(Kind.REQUEST_DATA, b"x" * 15_000_000)
+    began = time.monotonic()
+    assert feed.drain(0.1) is False
+    assert time.monotonic() - began < 1
+    feed.close()
+    far.close()
+
+
+def test_nothing_that_is_recorded_raises() -> None:
+    feed = FeedSender(None)
+    feed.record(Kind.NOTE, None)  # type: ignore[arg-type]
+    feed.record_json(Kind.NOTE, {"x": object()})
+    feed.record(Kind.REQUEST_DATA, b"x", conn=-1)
+    assert feed.stats.swallowed == 2
+
+
+async def test_the_lag_of_the_loop_is_noticed() -> None:
+    seen: list[float] = []
+    lag = LoopLag(asyncio.get_running_loop(), seen.append)
+    lag.start()
+    lag.start()
+    time.sleep(0.12)
+    assert lag.overdue_s() > 0.03
+    deadline = time.monotonic() + 2
+    while not seen and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    lag.stop()
+    assert seen[0] > 0.05
+    assert lag.overdue_s() == 0.0
+
+
+def test_the_time_asleep_is_a_number_of_nanoseconds() -> None:
+    assert suspended_ns() == pytest.approx(suspended_ns(), abs=1_000_000)

@@ -1,0 +1,223 @@
+"""Any cut of the same bytes gives the same messages, in both directions."""
+
+import itertools
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairtrial.middleware.relay.framing import (
+    BadRequest,
+    Blind,
+    BodyData,
+    InFlight,
+    MessageEnd,
+    RequestEvent,
+    RequestFramer,
+    ResponseEvent,
+    ResponseFramer,
+    Tunnel,
+)
+from fairtrial.middleware.relay.heads import RequestHead, ResponseHead
+
+REQUESTS = (
+    b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
+    b"\r\nGET /b HTTP/1.1\r\nHost: x\r\n\r\n"
+    b"PUT /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b'3;ext="a b"\r\nabc\r\n0A\r\n0123456789\r\n0\r\nTrailer: yes\r\n\r\n'
+    b"HEAD /d HTTP/1.1\r\nHost: x\r\n\r\n"
+)
+RESPONSES = (
+    b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+    b"HTTP/1.1 204 No Content\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nT: 1\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\n"
+    b"HTTP/1.1 200 OK\r\n\r\nuntil the end"
+)
+METHODS = (b"POST", b"GET", b"PUT", b"HEAD", b"GET")
+
+
+def cut(data: bytes, points: Iterable[int]) -> list[bytes]:
+    edges = [0, *sorted(set(points)), len(data)]
+    return [data[a:b] for a, b in itertools.pairwise(edges) if a < b]
+
+
+def tell_requests(events: Iterable[RequestEvent]) -> tuple[list[tuple[bytes, bytes, int]], bytes]:
+    """(target, payload, wire bytes) per message, and everything that was given out, joined."""
+    messages: list[tuple[bytes, bytes, int]] = []
+    out = bytearray()
+    target, payload = b"", bytearray()
+    for event in events:
+        if isinstance(event, RequestHead):
+            target, payload = event.target, bytearray()
+            out += event.raw
+        elif isinstance(event, BodyData):
+            payload += event.payload
+            out += event.wire
+        elif isinstance(event, MessageEnd):
+            messages.append((target, bytes(payload), event.wire_bytes))
+        else:
+            raise AssertionError(event.reason)
+    return messages, bytes(out)
+
+
+def tell_responses(events: Iterable[ResponseEvent]) -> list[tuple[int, int, bytes]]:
+    """(request number, status, payload) per head."""
+    told: list[tuple[int, int, bytes]] = []
+    for event in events:
+        if isinstance(event, ResponseHead):
+            told.append((event.msg, event.status, b""))
+        elif isinstance(event, BodyData):
+            told[-1] = (*told[-1][:2], told[-1][2] + event.payload)
+    return told
+
+
+def responses(*methods: bytes) -> ResponseFramer:
+    framer = ResponseFramer()
+    framer.fifo.extend(InFlight(number, method, may_tunnel=False) for number, method in enumerate(methods, 1))
+    return framer
+
+
+@given(st.lists(st.integers(1, len(REQUESTS) - 1), max_size=30))
+def test_any_cut_gives_the_same_requests_and_loses_no_byte(points: list[int]) -> None:
+    framer = RequestFramer()
+    events = [event for piece in cut(REQUESTS, points) for event in framer.feed(piece)]
+    messages, out = tell_requests(events)
+    assert [message[:2] for message in messages] == [
+        (b"/a", b"hello"),
+        (b"/b", b""),
+        (b"/c", b"abc0123456789"),
+        (b"/d", b""),
+    ]
+    assert sum(message[2] for message in messages) == len(REQUESTS)
+    assert out == REQUESTS
+    assert framer.at_boundary
+
+
+@given(st.lists(st.integers(1, len(RESPONSES) - 1), max_size=30))
+def test_any_cut_gives_the_same_responses(points: list[int]) -> None:
+    framer = responses(*METHODS)
+    events = [event for piece in cut(RESPONSES, points) for event in framer.feed(piece)]
+    assert tell_responses(events) == [
+        (1, 100, b""),
+        (1, 200, b"hello"),
+        (2, 204, b""),
+        (3, 200, b"abc"),
+        (4, 200, b""),
+        (5, 200, b"until the end"),
+    ]
+    end = framer.eof()
+    assert end is not None
+    assert (end.msg, end.how) == (5, "close_delimited")
+    assert framer.idle
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(1, 299), max_size=10))
+def test_no_bytes_make_the_request_side_lose_any(data: bytes, points: list[int]) -> None:
+    framer = RequestFramer()
+    out = bytearray()
+    for piece in cut(data, [point for point in points if point < len(data)]):
+        if framer.dead:
+            out += piece
+            continue
+        for event in framer.feed(piece):
+            if isinstance(event, RequestHead):
+                out += event.raw
+            elif isinstance(event, BodyData):
+                out += event.wire
+            elif isinstance(event, BadRequest):
+                out += event.rest
+    assert bytes(out) + bytes(framer._carry) == data
+
+
+@given(st.binary(max_size=300), st.lists(st.integers(1, 299), max_size=10))
+def test_no_bytes_make_the_response_side_raise(data: bytes, points: list[int]) -> None:
+    framer = responses(b"GET", b"HEAD")
+    for piece in cut(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + data, points):
+        events = framer.feed(piece)
+        if events and isinstance(events[-1], Blind | Tunnel):
+            break
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"5\nhello\r\n",
+        b"5\r\nhelloX\r\n",
+        b"-5\r\n",
+        b"\r\n",
+        b"5 5\r\n",
+        b"0\r\nno colon\r\n\r\n",
+        b"0\r\n folded: x\r\n\r\n",
+    ],
+)
+def test_a_chunked_request_body_that_is_none_is_bad_where_it_breaks(body: bytes) -> None:
+    framer = RequestFramer()
+    events = framer.feed(b"PUT / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+    bad = events[-1]
+    assert isinstance(bad, BadRequest)
+    assert bad.in_body
+    assert framer.dead
+
+
+@pytest.mark.parametrize(
+    "start, reason",
+    [
+        (b"GET / HTTP/1.1\nHo", "bare"),
+        (b"\x16\x03\x01\x02\x00", "not HTTP/1"),
+        (b"GET /" + b"a" * 70_000, "64 KiB"),
+        (b"\r\n" * 40_000, "64 KiB"),
+    ],
+)
+def test_a_hopeless_head_is_bad_at_once(start: bytes, reason: str) -> None:
+    (bad,) = RequestFramer().feed(start)
+    assert isinstance(bad, BadRequest)
+    assert reason in bad.reason
+    assert bad.rest == start
+
+
+def test_bytes_behind_an_upgrade_are_held_until_the_answer() -> None:
+    raw = b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+    framer = RequestFramer()
+    framer.feed(raw + b"first")
+    framer.feed(b" second")
+    assert framer.holding
+    assert framer.held_bytes == 12
+    assert framer.release_to_tunnel() == b"first second"
+
+
+def test_held_bytes_become_requests_again() -> None:
+    raw = b"GET /ws HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n"
+    framer = RequestFramer()
+    framer.feed(raw + b"GET /next HTTP/1.1\r\nHost: x\r\n\r\n")
+    events = framer.release_to_http()
+    assert isinstance(events[0], RequestHead)
+    assert events[0].target == b"/next"
+
+
+def test_a_tunnel_hands_over_what_came_with_its_head() -> None:
+    framer = responses(b"CONNECT")
+    events = framer.feed(b"HTTP/1.1 200 Connection established\r\n\r\nleft over")
+    assert isinstance(events[-1], Tunnel)
+    assert events[-1].rest == b"left over"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"SSH-2.0-x\r\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 1\n\nx",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 70_000,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloX",
+    ],
+)
+def test_a_response_that_cannot_be_framed_is_blind_at_once(data: bytes) -> None:
+    events = responses(b"GET").feed(data)
+    assert isinstance(events[-1], Blind)
+
+
+def test_a_response_nobody_asked_for_is_framed_as_request_zero() -> None:
+    events = responses().feed(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+    assert isinstance(events[0], ResponseHead)
+    assert events[0].msg == 0
