@@ -11,10 +11,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Final
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +46,22 @@ def boot_ns() -> int:
 
 def suspended_ns() -> int:
     """How long this machine was suspended since boot, in ns; the difference of two readings is a suspend gap."""
-    return boot_ns() - time.monotonic_ns()
+    mono = time.monotonic_ns()  # read first, so that the time between the readings never makes it negative
+    return boot_ns() - mono
 
 
 def rfc3339(wall_ns: int) -> str:
     """A wall time as RFC 3339 UTC with microseconds, the form of every record."""
-    moment = _EPOCH + timedelta(microseconds=wall_ns // 1000)
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    seconds, below_ns = divmod(wall_ns, 1_000_000_000)
+    moment = time.gmtime(seconds)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', moment)}.{below_ns // 1000:06d}Z"
 
 
 def wall_ns_of(text: str | None) -> int | None:
     """The reverse of `rfc3339`, None for None.  Raises `ValueError` for a text that is no date."""
     if text is None:
         return None
-    since = datetime.fromisoformat(text) - _EPOCH
+    from datetime import UTC, datetime  # late: the relay process counts its start in milliseconds
+
+    since = datetime.fromisoformat(text) - datetime(1970, 1, 1, tzinfo=UTC)
     return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000

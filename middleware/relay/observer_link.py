@@ -225,6 +225,13 @@ class ObserverLink:
             except TimeoutError:
                 return
 
+    def close(self) -> None:
+        """Let go of the process and its socket; it ends its work by itself."""
+        self._ending = True
+        self._pid = None
+        self._stop_reading()
+        self._feed.close()
+
     # --- how it works -----------------------------------------------------------------------------------------------
 
     def _patience_s(self, *, asked: bool, was_ready: bool) -> float:

@@ -285,6 +285,7 @@ class Session:
         self._print(verdict, link)
         if os.getpid() == 1:
             await link.gone(_AS_INIT_WAIT_S)
+        link.close()
         if prepared.options.gate and verdict is not None and verdict.gate is not None:
             return ExitStatus(exit_code=verdict.gate)
         return status
