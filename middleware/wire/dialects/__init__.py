@@ -1,4 +1,27 @@
-"""One file per model API: request and response bytes in, marks of a model call out.
+"""The table of dialects: one file per model API, one line here.
 
-A new dialect is one file and one line in the table. What no dialect knows passes all the same and is recorded as `unknown`.
+The first that claims a request reads it; where two claim the same path (model lists, greetings), the door's provider
+decides.
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairtrial.middleware.wire.dialects.anthropic_messages import AnthropicMessages
+from fairtrial.middleware.wire.dialects.base import Dialect
+from fairtrial.middleware.wire.dialects.openai_chat import OpenAIChat
+from fairtrial.middleware.wire.dialects.unknown import Unknown
+
+UNKNOWN: Final[Dialect] = Unknown()
+
+DIALECTS: Final[tuple[Dialect, ...]] = (AnthropicMessages(), OpenAIChat())
+
+
+def choose(method: str, path: str, provider: str | None = None) -> Dialect:
+    """The dialect of a request; `path` is without trial token and query, `provider` is what the door leads to."""
+    claiming = [dialect for dialect in DIALECTS if dialect.claims(method, path)]
+    for dialect in claiming:
+        if provider is not None and dialect.provider == provider:
+            return dialect
+    return claiming[0] if claiming else UNKNOWN

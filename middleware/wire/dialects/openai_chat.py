@@ -1,0 +1,304 @@
+"""OpenAI Chat Completions: `POST …/chat/completions`, JSON and SSE, spoken by many servers.
+
+In and out: see `base.py`.  A stream is complete at `[DONE]` or at a finish_reason (some servers leave `[DONE]` out);
+usage comes in one more chunk with `choices: []`, or with the last one, and never for a client that did not ask for it.
+An error object in any chunk of a 200 is an error.  Tool calls are told apart by id, then by index, then by order,
+because servers leave either out.  `prompt_tokens` includes cached tokens here, and is kept as the API says it.
+
+**Source:** reference page model-api.md section 1.2; OpenAI API reference "chat/streaming".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from fairtrial.middleware.core.observations import RequestFacts, ToolUse
+from fairtrial.middleware.wire.dialects import base
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally, TextDigest
+from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
+from fairtrial.middleware.wire.redact import digest
+
+_CHAT_PATH: Final = "/chat/completions"
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _Details | None = None
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class _ToolCall(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Spoken(msgspec.Struct):
+    content: object = None
+    reasoning_content: object = None
+    reasoning: object = None
+    refusal: object = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Choice(msgspec.Struct):
+    index: int | None = None
+    delta: _Spoken | None = None
+    message: _Spoken | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    id: str | None = None
+    model: str | None = None
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: object = None
+
+
+_CHUNK: Final = msgspec.json.Decoder(_Chunk)
+
+
+class _Said(msgspec.Struct):
+    content: object = None
+    tool_call_id: str | None = None
+
+
+_SAID: Final = msgspec.json.Decoder(_Said)
+
+
+class OpenAIChat:
+    """The dialect."""
+
+    name = "openai_chat"
+    provider = "openai"
+
+    def claims(self, method: str, path: str) -> bool:
+        """Chat completions and model lists; everything else is left to `unknown`."""
+        return _operation(method, path) is not None
+
+    def read_request(self, head: RequestHead, path: str, body: bytes) -> RequestFacts:
+        """Facts of the body; one that cannot be read keeps its raw digest and says why."""
+        operation = _operation(head.method, path) or "other"
+        if operation != "chat":
+            return base.bare_facts(head, operation)
+        try:
+            return _facts(head, base.read_object(body), body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return base.bare_facts(head, operation, raw_digest=digest(body), unreadable=type(error).__name__)
+
+    def read_reply(self, head: ResponseHead, request: RequestFacts) -> ReplyReader:
+        """SSE when the response says so, one JSON body else."""
+        tally = base.head_tally(head, "x-request-id")
+        if tally.content_type == "text/event-stream" and head.status < 400:
+            return _StreamReply(tally)
+        return _BodyReply(tally, status=head.status, operation=request.operation)
+
+
+def _operation(method: str, path: str) -> str | None:
+    if method == "POST" and path.endswith(_CHAT_PATH):
+        return "chat"
+    if method == "GET" and (path.endswith("/models") or "/models/" in path):
+        return "models"
+    return "hello" if method == "HEAD" else None
+
+
+def _facts(head: RequestHead, fields: dict[str, msgspec.Raw], body: bytes) -> RequestFacts:
+    messages = base.read_list(fields.get("messages"))
+    roles = base.read_roles(messages)
+    tools = base.read_list(fields.get("tools")) or base.read_list(fields.get("functions"))
+    last = max((i for i, role in enumerate(roles) if role == "assistant"), default=-1)
+    text_digest, text_chars = _text_of(_SAID.decode(messages[last]).content) if last >= 0 else (None, None)
+    system = next((m for m, role in zip(messages, roles, strict=True) if role in {"system", "developer"}), None)
+    limit = base.read_scalar(fields.get("max_completion_tokens")) or base.read_scalar(fields.get("max_tokens"))
+    results = [_SAID.decode(m).tool_call_id for m, r in zip(messages, roles, strict=True) if r == "tool"]
+    after = sum(1 for role in roles[last + 1 :] if role == "tool")
+    facts: dict[str, object] = {
+        "operation": "chat",
+        **base.identity_fields(head),
+        **base.history_facts(messages, roles),
+        "model": base.as_text(base.read_scalar(fields.get("model"))),
+        "stream": base.as_bool(base.read_scalar(fields.get("stream"))) or False,
+        "max_tokens": base.as_int(limit),
+        "has_tools": bool(tools),
+        "tool_count": len(tools),
+        "body_digest": base.body_digest(fields),
+        "raw_digest": digest(body),
+        "tools_digest": base.canonical_digest(bytes(fields["tools"])) if tools and "tools" in fields else None,
+        "system_digest": None if system is None else base.canonical_digest(bytes(system)),
+        "last_assistant_digest": text_digest,
+        "last_assistant_chars": text_chars,
+        "tool_result_ids": [i for i in results[len(results) - after :] if i],
+    }
+    return RequestFacts(**facts)  # type: ignore[arg-type]  # names and types are RequestFacts' own
+
+
+def _text_of(content: object) -> tuple[str | None, int | None]:
+    text = TextDigest()
+    for part in content if isinstance(content, list) else [content]:
+        said = part.get("text") if isinstance(part, dict) else part
+        if isinstance(said, str) and said:
+            text.add(said)
+    return text.result()
+
+
+# --- replies --------------------------------------------------------------------------------------------------------
+
+
+def _take_usage(tally: Tally, usage: _Usage | None) -> None:
+    if usage is None:
+        return
+    if usage.prompt_tokens is not None:
+        tally.input_tokens = usage.prompt_tokens
+    if usage.completion_tokens is not None:
+        tally.output_tokens = usage.completion_tokens
+    details = usage.prompt_tokens_details
+    if details is not None and details.cached_tokens is not None:
+        tally.cache_read_tokens = details.cached_tokens
+    if details is not None and details.cache_write_tokens is not None:
+        tally.cache_write_tokens = details.cache_write_tokens
+    tally.usage_partial = False
+
+
+class _BodyReply(JsonReply):
+    def __init__(self, tally: Tally, *, status: int, operation: str) -> None:
+        super().__init__(tally, status=status)
+        self._operation = operation
+
+    def _read(self, body: bytes) -> bool:
+        if self._operation == "hello":
+            return True
+        reply = _CHUNK.decode(body)
+        tally = self.tally
+        if reply.error is not None:
+            base.note_error(tally, reply.error, in_stream=True)
+            return False
+        if self._operation == "models":
+            return True
+        tally.model, tally.response_id = reply.model, reply.id
+        _take_usage(tally, reply.usage)
+        text = TextDigest()
+        for choice in reply.choices or []:
+            tally.stop_reason = tally.stop_reason or choice.finish_reason
+            if choice.message is None:
+                continue
+            if isinstance(choice.message.content, str):
+                text.add(choice.message.content)
+            for call in choice.message.tool_calls or []:
+                function = call.function or _Function()
+                command = base.arguments_digest(function.arguments) if function.arguments else None
+                tally.tool_calls.append(ToolUse(id=call.id, name=function.name, text_digest=command))
+        tally.text_digest, tally.text_chars = text.result()
+        tally.started_content = bool(tally.text_chars or tally.tool_calls)
+        return bool(reply.choices)
+
+
+class _Calling:
+    """A tool call while its arguments come in."""
+
+    __slots__ = ("arguments", "id", "index", "name", "size")
+
+    def __init__(self, call: _ToolCall) -> None:
+        self.id = call.id
+        self.index = call.index
+        self.name: str | None = None
+        self.arguments: list[str] = []
+        self.size = 0
+
+    def add(self, function: _Function | None) -> bool:
+        """Take a piece; True when it brought something."""
+        if function is None:
+            return False
+        self.name = self.name or function.name or None
+        if function.arguments:
+            self.size += len(function.arguments)
+            if self.size <= base.MAX_ARGUMENT_BYTES:
+                self.arguments.append(function.arguments)
+            else:
+                self.arguments.clear()
+        return bool(function.name or function.arguments)
+
+
+class _StreamReply(SseReply):
+    def __init__(self, tally: Tally) -> None:
+        super().__init__(tally)
+        self._calls: list[_Calling] = []
+
+    def _event(self, event: bytes | None, data: bytes, t_ns: int) -> bool:
+        tally = self.tally
+        if data.startswith(b"[DONE]"):
+            tally.terminator = True
+            return True
+        if event == b"ping":
+            return False
+        chunk = _CHUNK.decode(data)
+        if chunk.error is not None:
+            base.note_error(tally, chunk.error, in_stream=True)
+            return True
+        if event == b"error":
+            base.note_error(tally, None, in_stream=True)
+            return True
+        tally.model = tally.model or chunk.model
+        tally.response_id = tally.response_id or chunk.id
+        _take_usage(tally, chunk.usage)
+        for choice in chunk.choices or []:
+            if choice.delta is not None:
+                self._delta(choice.delta, t_ns)
+            if choice.finish_reason is not None:
+                tally.stop_reason = choice.finish_reason
+                tally.terminator = True
+        return True
+
+    def _delta(self, delta: _Spoken, t_ns: int) -> None:
+        content = delta.content
+        spoke = False
+        if isinstance(content, str) and content:
+            self._text.add(content)
+            spoke = True
+        elif delta.reasoning_content or delta.reasoning or delta.refusal:
+            spoke = True
+        for call in delta.tool_calls or []:
+            spoke = self._calling(call).add(call.function) or spoke
+        if spoke:
+            self.tally.started_content = True
+            if self.tally.first_token_ns is None and t_ns:
+                self.tally.first_token_ns = t_ns
+
+    def _calling(self, call: _ToolCall) -> _Calling:
+        if call.id:
+            for known in self._calls:
+                if known.id == call.id:
+                    return known
+        elif call.index is not None:
+            for known in reversed(self._calls):
+                if known.index == call.index:
+                    return known
+        elif self._calls:
+            return self._calls[-1]
+        begun = _Calling(call)
+        self._calls.append(begun)
+        return begun
+
+    def _close(self) -> None:
+        tally = self.tally
+        done = bool(tally.terminator)
+        tally.open_tool_calls = 0 if done else len(self._calls)
+        for call in self._calls:
+            text = "".join(call.arguments)
+            command = base.arguments_digest(text) if text and done else None
+            tally.tool_calls.append(ToolUse(id=call.id, name=call.name, text_digest=command))
+        if tally.usage_partial is None and not done and tally.started_content:
+            tally.usage_partial = True
+        self._calls.clear()
