@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 CALL_TIMEOUT_S: Final = 5.0
 _WORKERS: Final = 3
+_JOIN_S: Final = 0.1
 _OVERLAP_NS: Final = 1_000_000_000
 _BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _LOCAL_SCHEMES: Final = ("unix://", "http+unix://")
@@ -87,12 +88,18 @@ class DockerAdapter:
             queue.SimpleQueue()
         )
         self._workers = 0
+        self._threads: list[threading.Thread] = []
         self._skew_ns = 0
 
     def start(self) -> None:
         """Begin in threads; returns at once."""
         self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._follow, name="docker-events", daemon=True).start()
+        self._run(self._follow, "docker-events")
+
+    def _run(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     # --- questions ----------------------------------------------------------------------------------------------
 
@@ -117,7 +124,7 @@ class DockerAdapter:
             return None
         if self._workers < _WORKERS:
             self._workers += 1
-            threading.Thread(target=self._work, name=f"docker-ask-{self._workers}", daemon=True).start()
+            self._run(self._work, f"docker-ask-{self._workers}")
         future: Future[object] = Future()
         self._jobs.put((call, future))
         return await asyncio.wrap_future(future)
@@ -140,7 +147,20 @@ class DockerAdapter:
 
     # --- the event stream ---------------------------------------------------------------------------------------
 
+    def _knock(self) -> None:
+        """Raise OSError when nobody listens: says why more plainly than the SDK, before it is even imported."""
+        scheme, _, path = self._upstream.url.partition("://")
+        if scheme not in ("unix", "http+unix"):
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+            door.settimeout(CALL_TIMEOUT_S)
+            try:
+                door.connect("/" + path.lstrip("/"))
+            except OSError as error:
+                raise OSError(error.errno, f"{self._upstream.url}: {error.strerror or error}") from None
+
     def _client(self) -> DockerClient:
+        self._knock()
         import docker
         from docker.tls import TLSConfig
 
@@ -184,6 +204,9 @@ class DockerAdapter:
                     self._tell(self._listener.on_event, event)
             except Exception as error:  # noqa: BLE001 - a thread's outermost frame: the loss is reported with its reason
                 why = _reason(error)
+            if self._stream is not None:
+                self._stream.release()
+                self._stream = None
             if self._closed.is_set():
                 break
             if losses == 0:
@@ -220,25 +243,36 @@ class DockerAdapter:
         return cast("Iterator[object]", iter(stream))
 
     def close(self) -> None:
-        """Stop the threads; does not wait for a call that hangs (they are daemon threads)."""
+        """Stop the threads; a call that hangs is left behind (they are daemon threads)."""
         if self._closed.is_set():
             return
         self._closed.set()
-        if self._stream is not None:
-            self._stream.close()
+        stream = self._stream
+        if stream is not None:
+            stream.interrupt()
         for _ in range(self._workers):
             self._jobs.put(None)
+        for thread in self._threads:
+            thread.join(_JOIN_S)
 
 
 class _Closable:
-    """Ends a blocking read of another thread by shutting its socket down."""
+    """An event stream that another thread can interrupt; the SDK's own close() takes the descriptor from the reader."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
-    def close(self) -> None:
+    def release(self) -> None:
+        """By the reading thread, when it stopped reading."""
         try:
-            response = self._stream._response.raw  # noqa: SLF001 - the SDK's own close() also closes the descriptor under the reader
+            self._stream._response.close()  # noqa: SLF001 - the SDK has no call that gives the connection back
+        except Exception:  # noqa: BLE001 - closing what is already broken may fail in any way
+            return
+
+    def interrupt(self) -> None:
+        """By any thread: the blocking read ends."""
+        try:
+            response = self._stream._response.raw  # noqa: SLF001 - the SDK gives no access to its socket
             connection = getattr(response, "_connection", None) or getattr(response, "connection", None)
             sock = getattr(connection, "sock", None)
             if isinstance(sock, socket.socket):
@@ -251,6 +285,8 @@ class _Closable:
 
 def _reason(error: Exception) -> str:
     """One line for people: the innermost cause says more than the SDK's wrapping."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
     inner: BaseException = error
     while inner.__cause__ is not None or inner.__context__ is not None:
         inner = inner.__cause__ or inner.__context__ or inner

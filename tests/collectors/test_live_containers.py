@@ -11,7 +11,6 @@ import os
 import time
 import uuid
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -286,23 +285,3 @@ async def test_finish_takes_the_last_readings_and_is_quick_when_nothing_is_open(
     edges = [v.edge for v in bench.kept.of(HostCounters)]
     assert edges[0] == "baseline"
     assert edges[-2:] == ["end", "last"]
-
-
-async def test_a_broken_socket_is_said_and_nothing_is_raised(tmp_path: Path) -> None:
-    kept = Kept()
-    collectors = Collectors(
-        sink=kept.all.append,
-        host=this_host(),
-        trial_id="t",
-        docker=DockerUpstream(url=f"unix://{tmp_path}/nobody.sock"),
-        started_wall_ns=time.time_ns(),
-        on_mutation=lambda _: None,
-        on_container_count=lambda _: None,
-    )
-    await collectors.start()
-    await eventually(lambda: any(v.source == "collector.docker_events" for v in kept.of(CoverageChanged)))
-    await collectors.finish(1.0)
-    await collectors.close()
-    coverage = [v for v in kept.of(CoverageChanged) if v.source == "collector.docker_events"]
-    assert [v.state for v in coverage] == ["off"]
-    assert coverage[0].why

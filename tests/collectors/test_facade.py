@@ -1,0 +1,228 @@
+"""All collectors of one trial, without an engine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from fairtrial.collectors.facade import Collectors, DockerUpstream
+from fairtrial.collectors.parse.docker import ContainerFacts
+from fairtrial.middleware.core.observations import (
+    CgroupReading,
+    ContainerSeen,
+    CoverageChanged,
+    HostCounters,
+    MutationSeen,
+    OomKill,
+)
+from fairtrial.middleware.core.sink import this_host
+from tests.collectors.keep import Kept, eventually
+from tests.collectors.trees import CONTAINER, Tree, v1_host, v1_lines, v2_host
+
+V2_PATH = f"/docker/{CONTAINER}"
+
+
+def collectors(kept: Kept, *, docker: DockerUpstream | None = None, tree: Tree | None = None) -> Collectors:
+    return Collectors(
+        sink=kept.all.append,
+        host=this_host(),
+        trial_id="t",
+        docker=docker,
+        started_wall_ns=time.time_ns(),
+        on_mutation=MUTATIONS.append,
+        on_container_count=lambda _: None,
+        proc=Path("/proc") if tree is None else tree.proc,
+        root=Path("/") if tree is None else tree.root,
+        kernel_log=Path("/dev/kmsg") if tree is None else tree.root / "kmsg",
+    )
+
+
+MUTATIONS: list[MutationSeen] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_mutations() -> None:
+    MUTATIONS.clear()
+
+
+@pytest.fixture
+async def on_v2(tmp_path: Path) -> AsyncIterator[tuple[Collectors, Kept, Path]]:
+    """A v2 host as a tree: we live in /user.slice, a container beside us."""
+    tree = v2_host(tmp_path, "/user.slice")
+    v2_host_dir = tmp_path / "sys/fs/cgroup"
+    (v2_host_dir / "docker").mkdir()
+    for file in (v2_host_dir / "user.slice").iterdir():
+        target = v2_host_dir / V2_PATH.lstrip("/")
+        target.mkdir(exist_ok=True)
+        (target / file.name).write_bytes(file.read_bytes())
+    tree.process("self", "0::/user.slice\n")
+    tree.process(7, f"0::{V2_PATH}\n")
+    kept = Kept()
+    them = collectors(kept, tree=tree)
+    await them.start()
+    yield them, kept, v2_host_dir / V2_PATH.lstrip("/")
+    await them.close()
+
+
+async def test_baselines_come_before_start_returns_and_every_source_says_whether_it_watches() -> None:
+    kept = Kept()
+    them = collectors(kept)
+    await them.start()
+    assert kept.of(HostCounters)[0].edge == "baseline"
+    assert [r.edge for r in kept.of(CgroupReading)] == ["baseline"]
+    assert {v.source for v in kept.of(CoverageChanged)} >= {
+        "collector.vmstat",
+        "collector.cgroup",
+        "collector.network",
+        "collector.kernel_log",
+        "collector.docker_events",
+    }
+    docker = next(v for v in kept.of(CoverageChanged) if v.source == "collector.docker_events")
+    assert (docker.state, docker.why) == ("off", "no Docker engine is in use")
+    await them.close()
+    await them.close()
+
+
+async def test_the_commands_own_cgroup_is_watched_as_found_and_said_to_be_shared() -> None:
+    kept = Kept()
+    them = collectors(kept)
+    await them.start()
+    them.child_started(os.getpid())
+    (own,) = kept.of(ContainerSeen)
+    assert (own.container_id, own.role, own.join) == ("own", "own", "own")
+    reading = kept.of(CgroupReading)[0]
+    assert reading.memory_peak_kind == "shared"
+    memory = next(v for v in kept.of(CoverageChanged) if v.source == "collector.cgroup" and v.families == ["memory"])
+    assert memory.why is not None
+    assert memory.why.startswith("partial: ")
+    assert MUTATIONS == []
+    await them.close()
+
+
+async def test_an_edge_is_cheap_and_a_storm_of_edges_is_thinned_but_its_last_is_kept() -> None:
+    kept = Kept()
+    them = collectors(kept)
+    await them.start()
+    for _ in range(200):
+        them.edge("call_started")
+        them.edge("call_ended")
+    written = len(kept.of(HostCounters))
+    assert written < 40
+    await eventually(lambda: len(kept.of(HostCounters)) > written)
+    assert kept.of(HostCounters)[-1].edge == "call_ended"
+    await them.close()
+
+
+async def test_the_end_of_a_trial_without_containers_does_not_wait() -> None:
+    kept = Kept()
+    them = collectors(kept)
+    await them.start()
+    them.edge("end")
+    began_s = time.monotonic()
+    await them.finish(5.0)
+    assert time.monotonic() - began_s < 0.5
+    assert [r.edge for r in kept.of(CgroupReading)] == ["baseline", "end", "last"]
+    await them.close()
+
+
+async def test_a_broken_socket_is_said_once_and_nothing_is_raised(tmp_path: Path) -> None:
+    kept = Kept()
+    them = collectors(kept, docker=DockerUpstream(url=f"unix://{tmp_path}/nobody.sock"))
+    await them.start()
+    await eventually(lambda: any(v.source == "collector.docker_events" for v in kept.of(CoverageChanged)))
+    await them.finish(1.0)
+    await them.close()
+    said = [v for v in kept.of(CoverageChanged) if v.source == "collector.docker_events"]
+    assert [v.state for v in said] == ["off"]
+    assert said[0].why is not None
+    assert "nobody.sock: No such file or directory" in said[0].why
+
+
+async def test_a_kill_under_v2_is_written_with_its_group_and_whose_limit_it_was(
+    on_v2: tuple[Collectors, Kept, Path],
+) -> None:
+    them, kept, directory = on_v2
+    seen = them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
+    assert (seen.cgroup, seen.cgroup_version, seen.oom_group) == (V2_PATH, "v2", True)
+    # Born with us: the kill that its counter shows at the first reading happened in this trial.
+    first = next(v for v in kept.of(OomKill) if v.container_id == CONTAINER)
+    assert (first.delta, first.total) == (1, 1)
+    (directory / "memory.events").write_text("low 0\nhigh 0\nmax 40\noom 1\noom_kill 5\noom_group_kill 1\n")
+    await eventually(lambda: len([v for v in kept.of(OomKill) if v.container_id == CONTAINER]) == 2)
+    second = [v for v in kept.of(OomKill) if v.container_id == CONTAINER][1]
+    assert (second.delta, second.total, second.group_delta) == (4, 5, 1)
+    assert second.parent_limit_hit is True  # its own memory.events.local did not move
+    assert second.source_file == str(directory / "memory.events")
+
+
+async def test_a_limit_of_its_own_that_was_hit_is_not_the_parents(on_v2: tuple[Collectors, Kept, Path]) -> None:
+    them, kept, directory = on_v2
+    (directory / "memory.events").write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\noom_group_kill 0\n")
+    them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
+    (directory / "memory.events.local").write_text("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n")
+    (directory / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n")
+    await eventually(lambda: any(v.container_id == CONTAINER for v in kept.of(OomKill)))
+    assert next(v for v in kept.of(OomKill) if v.container_id == CONTAINER).parent_limit_hit is False
+
+
+async def test_a_pids_hit_is_written_and_samples_are_not(on_v2: tuple[Collectors, Kept, Path]) -> None:
+    them, kept, directory = on_v2
+    them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
+    before = len([r for r in kept.of(CgroupReading) if r.container_id == CONTAINER])
+    (directory / "pids.events").write_text("max 9\n")
+    await eventually(lambda: len([r for r in kept.of(CgroupReading) if r.container_id == CONTAINER]) > before)
+    after = [r for r in kept.of(CgroupReading) if r.container_id == CONTAINER][before:]
+    assert [(r.edge, r.pids_max_hits) for r in after] == [("change", 9)]
+    (directory / "memory.current").write_text("60000000\n")
+    ticks_from = time.monotonic()
+    await eventually(lambda: time.monotonic() - ticks_from > 0.35)
+    assert len([r for r in kept.of(CgroupReading) if r.container_id == CONTAINER]) == before + 1
+    them.edge("call_started")
+    await asyncio.sleep(0)
+    last = [r for r in kept.of(CgroupReading) if r.container_id == CONTAINER][-1]
+    assert last.memory_sampled_peak == 60000000
+
+
+async def test_a_process_of_another_machine_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    tree = v1_host(tmp_path, "/user.slice")
+    tree.process("self", v1_lines("/user.slice"))
+    tree.process(7, v1_lines("/user.slice"))
+    peak = tmp_path / "sys/fs/cgroup/memory/user.slice/memory.max_usage_in_bytes"
+    before = peak.read_bytes()
+    kept = Kept()
+    them = collectors(kept, tree=tree)
+    await them.start()
+    them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
+    them.watch(ContainerFacts(id="", init_pid=7), join="env")
+    them.edge("end")
+    await them.close()
+    off = [v for v in kept.of(CoverageChanged) if v.state == "off" and v.source == "collector.cgroup"]
+    assert any("does not name the container" in (v.why or "") for v in off)
+    assert any("too short" in (v.why or "") for v in off)
+    assert peak.read_bytes() == before
+    assert MUTATIONS == []
+
+
+async def test_a_child_in_a_cgroup_of_its_own_is_watched_there(tmp_path: Path) -> None:
+    tree = v2_host(tmp_path, "/user.slice/agent.scope")
+    tree.process("self", "0::/user.slice\n")
+    tree.process(55, "0::/user.slice/agent.scope\n")
+    kept = Kept()
+    them = collectors(kept, tree=tree)
+    await them.start()
+    them.child_started(55)
+    assert [v.cgroup for v in kept.of(ContainerSeen)] == ["/user.slice", "/user.slice/agent.scope"]
+    await them.close()
+
+
+async def test_a_missing_kernel_log_is_said(on_v2: tuple[Collectors, Kept, Path]) -> None:
+    _, kept, _ = on_v2
+    log = next(v for v in kept.of(CoverageChanged) if v.source == "collector.kernel_log")
+    assert log.state == "off"
+    assert log.why is not None
+    assert "No such file" in log.why
