@@ -70,6 +70,7 @@ class Scene:
         self.container = BOX if box else "own"
         self.kills = 0
         self.node_kills = 0
+        self.failed_connections = 0
         self.shmem: int | None = None
         self._names = 0
         self._pending: list[str] = []
@@ -122,6 +123,7 @@ class Scene:
                 "oom_kill": self.kills,
                 "memory_limit": self.limit,
                 "memory_shmem": self.shmem,
+                "tcp_attempt_fails": self.failed_connections,
             }
             self.tell(CgroupReading(**(fields | more)))  # type: ignore[arg-type]
         if self.vmstat:

@@ -38,7 +38,7 @@ def test_a_whole_reply_whose_text_names_an_error_is_no_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "reply", "cause"),
+    "status, reply, cause",
     [
         (500, {}, "model_api.server_error"),
         (503, {}, "model_api.server_error"),
@@ -49,13 +49,13 @@ def test_a_whole_reply_whose_text_names_an_error_is_no_error() -> None:
     ],
 )
 def test_each_status_without_a_later_success_is_proved(status: int, reply: dict[str, object], cause: str) -> None:
-    verdict = started().refused(status, times=3, **reply).end(1).verdict()
+    verdict = started().refused(status, times=3, **reply).end(1).verdict()  # type: ignore[arg-type]
     assert summary(verdict) == ("infra", "proved", cause, 2)
     assert ended(verdict) == (cause, "proved", 2)
 
 
 @pytest.mark.parametrize(
-    ("error_type", "cause"),
+    "error_type, cause",
     [
         ("overloaded_error", "model_api.overloaded"),
         ("api_error", "model_api.server_error"),

@@ -27,7 +27,7 @@ def test_a_proxy_that_fails_otherwise_is_not_a_matter_of_credentials() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "names", "cause"),
+    "status, names, cause",
     [
         (402, [], "operator.quota"),
         (429, ["quota"], "operator.quota"),
@@ -47,7 +47,7 @@ def test_a_plain_429_is_not_the_operators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "error", "grade"),
+    "stage, error, grade",
     [
         ("dns", "gaierror: Name or service not known", "proved"),
         ("dns", "gaierror: Temporary failure in name resolution", "suspected"),
