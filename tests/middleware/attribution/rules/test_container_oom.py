@@ -1,5 +1,6 @@
 """The OOM rule: happened, what it ended, and whose demand; each with a positive, a near-miss and an innocent case."""
 
+import msgspec
 import pytest
 
 from fairtrial.middleware.core.observations import ContainerEvent, ContainerSeen
@@ -169,10 +170,7 @@ def test_a_named_victim_of_the_harness_is_no_proof_because_a_process_can_name_it
 def test_a_kill_in_the_verifiers_time_is_told_and_does_not_end_the_agent() -> None:
     told = Scene().call().ran(0).call(tools=0)
     told.oom(told=False)
-    last = told.observations[-1]
-    told.observations[-1] = type(last)(
-        **{f: getattr(last, f) for f in last.__struct_fields__} | {"phase": PhaseName.VERIFY}
-    )
+    told.observations[-1] = msgspec.structs.replace(told.observations[-1], phase=PhaseName.VERIFY)
     verdict = told.end(1).verdict()
     assert summary(verdict)[:3] == ("infra", "suspected", "container.oom_kill")
     assert verdict.phase == "verify"

@@ -1,5 +1,6 @@
 """The rule of the model API: terminal, distorting, recovered; each with a near-miss and an innocent case."""
 
+import msgspec
 import pytest
 
 from fairtrial.middleware.core.observations import ReplyFacts, RequestFacts
@@ -186,9 +187,7 @@ def test_attempts_that_the_agent_could_have_forged_prove_nothing() -> None:
     before = len(told.observations)
     told.refused(529, times=3)
     seen = told.observations[before:]
-    told.observations[before:] = [
-        type(o)(**{f: getattr(o, f) for f in o.__struct_fields__} | {"trust": Trust.SAME_UID}) for o in seen
-    ]
+    told.observations[before:] = [msgspec.structs.replace(o, trust=Trust.SAME_UID) for o in seen]
     verdict = told.end(1).verdict()
     assert summary(verdict) == ("infra", "suspected", "model_api.overloaded", 2)
     assert ended(verdict) == ("model_api.overloaded", "suspected", 2)

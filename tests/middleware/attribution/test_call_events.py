@@ -1,0 +1,27 @@
+"""The trouble of a call as an event: its numbers, its evidence, its answers."""
+
+from fairtrial.middleware.attribution.call_events import call_event
+from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS
+from tests.middleware.attribution.scene import Scene, storm
+
+
+def test_an_event_cites_the_first_attempts_and_the_last_and_counts_the_rest() -> None:
+    ctx = Context.of(storm(9).assembly(), DEFAULT_THRESHOLDS)
+    event = call_event(ctx, ctx.troubles[0])
+    assert [e.claim.split(":")[0] for e in event.evidence] == [
+        "attempt 1 of 9",
+        "attempt 2 of 9",
+        "attempt 3 of 9",
+        "attempt 9 of 9",
+    ]
+    assert len(event.happened.by) == 9
+    assert event.proved
+
+
+def test_an_event_that_a_retry_mended_changes_nothing_and_tells_little() -> None:
+    ctx = Context.of(Scene().refused(529, times=5).call(tools=0).end(1).assembly(), DEFAULT_THRESHOLDS)
+    event = call_event(ctx, ctx.troubles[0])
+    assert event.outcome_differs.answer == "no"
+    assert not event.proved
+    assert len(event.evidence) == 1

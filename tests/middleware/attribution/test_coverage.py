@@ -1,0 +1,72 @@
+"""Coverage: gaps, counters, and who watched what."""
+
+from fairtrial.middleware.attribution.case import Case
+from fairtrial.middleware.attribution.coverage import Watch
+from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS
+from fairtrial.middleware.core.observations import CoverageChanged
+from tests.middleware.attribution.scene import BOX, Scene, model_failed
+
+
+def watch(told: Scene) -> Watch:
+    return Watch(Case(told.assembly()), DEFAULT_THRESHOLDS)
+
+
+def test_a_gap_counts_from_its_begin_to_its_end_only() -> None:
+    told = model_failed()
+    told.gap(since=1.0, until=2.0)
+    seen = watch(told)
+    assert seen.door_gap(told.wall(0.5)) is not None
+    assert seen.door_gap(told.wall(1.9)) is not None
+    assert seen.door_gap(told.wall(2.1)) is None
+
+
+def test_a_gap_after_the_commands_end_is_none() -> None:
+    told = model_failed()
+    told.gap(since=told.s + 1, until=told.s + 2)
+    assert watch(told).blind == []
+
+
+def test_a_source_that_was_lost_is_blind_until_it_is_back() -> None:
+    told = Scene().call()
+    lost = told.wall()
+    told.tell(CoverageChanged(source="door.model.anthropic", families=["model_api"], state="lost"), told.door)
+    told.waited(5).tell(CoverageChanged(source="door.model.anthropic", families=["model_api"]), told.door)
+    back = told.wall()
+    seen = watch(told.waited(5).end(1))
+    assert [(b.since_ns, b.until_ns) for b in seen.blind] == [(lost, back)]
+
+
+def test_a_collector_that_leaves_one_container_that_is_gone_is_not_blind() -> None:
+    told = Scene().call()
+    told.tell(CoverageChanged(source="collector.cgroup", families=["memory"], state="off", container_id=BOX))
+    assert watch(told.waited(9).end(1)).blind == []
+
+
+def test_a_counter_read_after_a_gap_makes_the_gap_harmless_for_kills() -> None:
+    told = Scene(vmstat=False).call().ran(1)
+    told.gap(since=0.2, until=1.0, source="collector.cgroup", families=["memory"])
+    assert watch(told.call(tools=0).end(1)).memory().seen
+
+
+def test_a_counter_that_was_not_read_at_the_end_could_have_missed_a_kill() -> None:
+    told = Scene(vmstat=False).call().ran(1)
+    told.counters = False
+    seen = watch(told.waited(60).end(1)).memory()
+    assert not seen.seen
+    assert seen.why_not is not None
+    assert "b0b0" in seen.why_not
+
+
+def test_the_commands_own_cgroup_needs_two_readings_since_it_is_older_than_the_trial() -> None:
+    told = Scene(box=False, vmstat=False, counters=False).call().waited()
+    told.counters = True
+    assert not watch(told.end(1)).memory().seen
+    assert watch(model_failed(box=False, vmstat=False)).memory().seen
+
+
+def test_families_are_none_in_part_or_whole() -> None:
+    told = Scene(families=("memory", "network")).call()
+    told.gap(since=0.2, until=1.0, source="collector.cgroup", families=["network"])
+    seen = watch(told.end(1))
+    assert seen.unwatched == ["cpu", "disk", "node"]
+    assert seen.partly == ["network"]
