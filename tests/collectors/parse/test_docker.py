@@ -46,7 +46,8 @@ def test_a_cpu_quota_is_divided_by_its_period() -> None:
 
 
 def test_junk_is_nobody() -> None:
-    for junk in (None, [], "x", {"Id": 7}, {"Id": ""}):
+    junks: tuple[object, ...] = (None, [], "x", {"Id": 7}, {"Id": ""})
+    for junk in junks:
         assert parse_container(junk) is None
         assert parse_exec(junk) is None
         assert parse_event(junk) is None
