@@ -1,0 +1,112 @@
+"""A corporate proxy on loopback: CONNECT only, to one place whatever host is asked for, with or without a login.
+
+In: a port to splice to, and the login that it wants. Out: tunnels, and a line per request head in a log file. Run as a
+process of its own, so that it can stand in another network namespace; `running_proxy` does that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.e2e.clients import REPO_ROOT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proxy:
+    """A running proxy. `requests` are the request lines so far, such as `CONNECT host:443 HTTP/1.1`."""
+
+    url: str
+    log: Path
+
+    @property
+    def requests(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+
+@contextlib.contextmanager
+def running_proxy(
+    target_port: int, folder: Path, *, login: str | None = None, command_prefix: Sequence[str] = ()
+) -> Generator[Proxy, None, None]:
+    """A proxy that leads every tunnel to 127.0.0.1:target_port. `login` is user:password."""
+    log = folder / "proxy.log"
+    log.touch()
+    command = [*command_prefix, sys.executable, "-m", "tests.e2e.corporate", str(target_port), str(log)]
+    command += [] if login is None else ["--login", login]
+    process = subprocess.Popen(
+        command, cwd=REPO_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    try:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        yield Proxy(url=f"http://127.0.0.1:{port}", log=log)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+class _Proxy:
+    def __init__(self, target_port: int, log: Path, login: str | None) -> None:
+        self._target_port = target_port
+        self._log = log
+        self._wanted = None if login is None else b"Basic " + base64.b64encode(login.encode())
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._tunnel(reader, writer)
+        except (OSError, asyncio.IncompleteReadError):
+            return  # either side left: so does the other
+        finally:
+            writer.close()
+
+    async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        first, *rest = head.split(b"\r\n")
+        with self._log.open("a") as log:
+            log.write(first.decode() + "\n")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in rest)}
+        if not first.startswith(b"CONNECT "):
+            writer.write(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            return
+        if self._wanted is not None and headers.get(b"proxy-authorization") != self._wanted:
+            writer.write(
+                b"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Basic realm=x\r\n"
+                b"Content-Length: 0\r\nConnection: close\r\n\r\n"
+            )
+            await writer.drain()
+            return
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+async def _main(target_port: int, log: Path, login: str | None) -> None:
+    server = await asyncio.start_server(_Proxy(target_port, log, login).serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target_port", type=int)
+    parser.add_argument("log", type=Path)
+    parser.add_argument("--login")
+    options = parser.parse_args()
+    asyncio.run(_main(options.target_port, options.log, options.login))
