@@ -113,6 +113,7 @@ class CgroupWatcher:
         self._last_tcp: tuple[int | None, int | None] = (None, None)
         self._changes = Bucket(per_s=4, burst=8)
         self._change_due = False
+        self._said_garbled = False
 
     # --- start and end ------------------------------------------------------------------------------------------
 
@@ -203,6 +204,21 @@ class CgroupWatcher:
         self.close()
         self._surroundings.on_vanished(self.container_id)
 
+    def _garbled(self, error: ValueError) -> None:
+        """A kernel file with content that we do not understand: said once, and what it would have told is unknown."""
+        if not self._said_garbled:
+            self._said_garbled = True
+            self._source.emit(
+                CoverageChanged(
+                    source=COVERAGE_SOURCE,
+                    families=["memory", "cpu", "disk"],
+                    state="lost",
+                    why=f"a file of the cgroup has unreadable content: {error}"[:200],
+                    container_id=self.container_id,
+                ),
+                subject=self._subject,
+            )
+
     # --- the doorbell -------------------------------------------------------------------------------------------
 
     def ring(self) -> None:
@@ -219,6 +235,9 @@ class CgroupWatcher:
         except CgroupVanished:
             self._vanish()
             return
+        except ValueError as error:
+            self._garbled(error)
+            return
         if fresh:
             self._burst = self._loop.call_later(_BURST_STEP_S, self._burst_step)
 
@@ -230,6 +249,9 @@ class CgroupWatcher:
             self._look()
         except CgroupVanished:
             self._vanish()
+            return
+        except ValueError as error:
+            self._garbled(error)
             return
         age_ns = time.monotonic_ns() - self.rang_ns
         if age_ns < _BURST_NS:
@@ -312,6 +334,8 @@ class CgroupWatcher:
                 self._remember(self.files.counters(take_peak=False))
         except CgroupVanished:
             self._vanish()
+        except ValueError as error:
+            self._garbled(error)
 
     def _look_at_pids(self) -> None:
         hits = self.files.pids_hits()
@@ -354,6 +378,9 @@ class CgroupWatcher:
             counters = self.files.counters(take_peak=True)
         except CgroupVanished:
             self._vanish()
+            return
+        except ValueError as error:
+            self._garbled(error)
             return
         if edge != "baseline":
             self._look_at_traffic()

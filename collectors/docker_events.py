@@ -134,7 +134,11 @@ class ContainerState:
 
 
 class DockerEvents:
-    """Implements the adapter's `Listener`; everything runs on the event loop."""
+    """Implements the adapter's `Listener`; everything runs on the event loop.
+
+    `started_ns`: the trial's start, by which containers are judged; `from_ns`: the moment from which on events are
+    written, later than that only for an observer that took over from another.
+    """
 
     def __init__(
         self,
@@ -143,6 +147,7 @@ class DockerEvents:
         upstream: DockerUpstream,
         trial_id: str,
         started_ns: int,
+        from_ns: int,
         watch: Watch,
         presence: Callable[[str], Presence],
         on_count: Callable[[int], None],
@@ -150,11 +155,12 @@ class DockerEvents:
         self._source = source
         self._trial_id = trial_id
         self._started_ns = started_ns
+        self._from_ns = from_ns
         self._watch = watch
         self._make_presence = presence
         self._on_count = on_count
         self._upstream = upstream
-        self._adapter = DockerAdapter(upstream, since_ns=started_ns, listener=self)
+        self._adapter = DockerAdapter(upstream, since_ns=from_ns, listener=self)
         self._presence: Presence | None = None
         self._states: dict[str, ContainerState] = {}
         self._keys: OrderedDict[tuple[int, str, str, str | None], None] = OrderedDict()
@@ -262,7 +268,7 @@ class DockerEvents:
         if len(self._keys) > _KNOWN_EVENTS:
             self._keys.popitem(last=False)
         self._newest_key = event.key
-        if event.at_ns < self._started_ns + self._skew_ns:
+        if event.at_ns < self._from_ns + self._skew_ns:
             return
         state = self._states.setdefault(event.container_id, ContainerState(event.container_id))
         if state.join is not None:
@@ -312,7 +318,8 @@ class DockerEvents:
             state.refused = answer.why
             state.waiting.clear()
             if others > 0 and facts.trial_in_env is None:
-                self._partial("others", f"partial: a container was not joined, because {answer.why}")
+                why = f"partial: a container was not joined, because {answer.why}"
+                self._partial("others", why, containers_missed=True)
             return
         state.join, state.refused, state.facts = answer, None, facts
         self._joined += 1
@@ -599,14 +606,22 @@ class DockerEvents:
             uncertainty_s=uncertainty_s,
         )
 
-    def _cover(self, level: Literal["on", "off", "lost"], why: str | None) -> None:
-        self._source.emit(CoverageChanged(source=COVERAGE_SOURCE, families=list(FAMILIES), state=level, why=why))
+    def _cover(self, level: Literal["on", "off", "lost"], why: str | None, *, containers_missed: bool = False) -> None:
+        self._source.emit(
+            CoverageChanged(
+                source=COVERAGE_SOURCE,
+                families=list(FAMILIES),
+                state=level,
+                why=why,
+                containers_missed=containers_missed,
+            )
+        )
 
-    def _partial(self, key: str, why: str) -> None:
+    def _partial(self, key: str, why: str, *, containers_missed: bool = False) -> None:
         """Said once per reason."""
         if key not in self._said_partial:
             self._said_partial.add(key)
-            self._cover("on", why)
+            self._cover("on", why, containers_missed=containers_missed)
 
     def _spawn(self, work: Coroutine[object, object, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=f"docker-{name}")

@@ -49,8 +49,13 @@ _NOT_UP_S: Final = 0.1
 
 
 class Collectors:
-    """See the module.  `on_mutation` is called with what we changed on the host; `on_container_count` with how many
-    containers this trial has had so far (a watched container makes the end slower, so the relay is told early)."""
+    """See the module.
+
+    `on_mutation` is called with what we changed on the host; `on_container_count` with how many containers this trial
+    has had so far (a watched container makes the end slower, so the relay is told early).  `resumed_wall_ns`: for an
+    observer that takes over from one that died, the moment up to which that one had written; what is older is not
+    written twice, and kills counted before are not counted again.
+    """
 
     def __init__(
         self,
@@ -62,6 +67,7 @@ class Collectors:
         started_wall_ns: int,
         on_mutation: Callable[[MutationSeen], None],
         on_container_count: Callable[[int], None],
+        resumed_wall_ns: int | None = None,
         proc: Path = Path("/proc"),
         root: Path = Path("/"),
         kernel_log: Path = Path("/dev/kmsg"),
@@ -80,11 +86,12 @@ class Collectors:
         self._host = HostProbe(source("vmstat"), proc)
         self._tree = ProcessTree(proc)
         self._joiner = VictimJoiner(source("kernel_log"), trial_id=trial_id, tree=self._tree, context=self)
+        self._from_ns = started_wall_ns if resumed_wall_ns is None else resumed_wall_ns
         now_wall_ns, now_ns = time.time_ns(), time.monotonic_ns()
         self._kernel_log = KernelLog(
             source("kernel_log"),
             path=kernel_log,
-            started_mono_ns=now_ns - (now_wall_ns - started_wall_ns),
+            started_mono_ns=now_ns - (now_wall_ns - self._from_ns),
             on_victim=self._joiner.take,
         )
         self._docker: DockerEvents | None = None
@@ -94,6 +101,7 @@ class Collectors:
                 upstream=docker,
                 trial_id=trial_id,
                 started_ns=started_wall_ns,
+                from_ns=self._from_ns,
                 watch=self,
                 presence=lambda engine: Presence(engine_id=engine, trial_id=trial_id, proc=proc),
                 on_count=on_container_count,
@@ -111,6 +119,7 @@ class Collectors:
         self._late_edge: asyncio.TimerHandle | None = None
         self._late_name: Literal["call_started", "call_ended"] = "call_ended"
         self._reset_said = False
+        self._broken = False
         self._ticks = 0
 
     # --- what the composition root calls ------------------------------------------------------------------------
@@ -173,6 +182,7 @@ class Collectors:
                             families=["memory", "node"],
                             state="off",
                             why="the engine's events were not reached before the command ended",
+                            containers_missed=True,
                         )
                     )
             if docker.up:
@@ -233,12 +243,31 @@ class Collectors:
             due_s = max(due_s + TICK_S, loop.time() + TICK_S / 2)
             await asyncio.sleep(due_s - loop.time())
             self._ticks += 1
-            for watcher in list(self._watchers.values()):
-                watcher.tick()
-            if self._kernel_log.on:
-                self._scan()
-            if self._docker is not None and self._ticks % _RECONCILE_TICKS == 0:
-                self._docker.reconcile()
+            try:
+                self._tick()
+            except Exception as error:  # noqa: BLE001 - the task's outermost frame: said once, the next tick comes
+                self._say_broken(error)
+
+    def _tick(self) -> None:
+        for watcher in list(self._watchers.values()):
+            watcher.tick()
+        if self._kernel_log.on:
+            self._scan()
+        if self._docker is not None and self._ticks % _RECONCILE_TICKS == 0:
+            self._docker.reconcile()
+
+    def _say_broken(self, error: Exception) -> None:
+        if self._broken:
+            return
+        self._broken = True
+        self._cgroup_source.emit(
+            CoverageChanged(
+                source="collector.cgroup",
+                families=["memory", "cpu", "disk"],
+                state="lost",
+                why=f"sampling failed: {type(error).__name__}: {error}"[:200],
+            )
+        )
 
     def _scan(self) -> None:
         """Who is whose parent matters only for victims, and those are named by the kernel log."""
@@ -400,10 +429,16 @@ class Collectors:
             self._cgroup_source.emit(
                 CoverageChanged(
                     source="collector.cgroup",
-                    families=["memory", "cpu", "disk", "network"],
+                    families=["memory", "cpu", "disk"],
                     state="off",
                     why=why,
                     container_id=facts.id,
+                ),
+                subject=subject,
+            )
+            self._network_source.emit(
+                CoverageChanged(
+                    source="collector.network", families=["network"], state="off", why=why, container_id=facts.id
                 ),
                 subject=subject,
             )
@@ -414,7 +449,7 @@ class Collectors:
             subject,
             files,
             pid=str(facts.init_pid),
-            born_with_us=True,
+            born_with_us=(facts.started_ns or facts.created_ns or self._from_ns) >= self._from_ns,
             shared=None,
             host_network=facts.network_mode == "host",
         )

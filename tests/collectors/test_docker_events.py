@@ -71,7 +71,7 @@ class Watch:
 class Case:
     """A fake engine, the collector under test, and what it wrote."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, from_ns: int | None = None) -> None:
         self.engine = FakeEngine(folder / "e.sock")
         self.kept = Kept()
         self.watch = Watch()
@@ -82,6 +82,7 @@ class Case:
             upstream=DockerUpstream(url=self.engine.url),
             trial_id="t",
             started_ns=self.started_ns,
+            from_ns=self.started_ns if from_ns is None else from_ns,
             watch=self.watch,
             presence=lambda engine: Presence(engine_id=engine, trial_id="t", proc=Path("/proc")),
             on_count=self.counts.append,
@@ -341,6 +342,20 @@ async def test_a_second_life_of_a_container_is_watched_and_read_anew(case: Case)
     await case.died(A, 5)
     await eventually(lambda: len(case.gone()) == 2)
     assert case.gone()[1].ended_by == "exit"
+
+
+async def test_an_observer_that_took_over_does_not_write_twice_what_the_former_wrote(tmp_path: Path) -> None:
+    case = Case(tmp_path, from_ns=time.time_ns() + 60_000_000_000)
+    await case.engine.start()
+    case.engine.add(A, pid=77, env=MARK)
+    case.engine.say(A, "create")
+    case.engine.say(A, "start")
+    await case.begin()
+    await eventually(lambda: case.watch.watched == [A])
+    await eventually(case.events.settled)
+    assert case.kept.of(ContainerEvent) == []
+    case.events.close()
+    await case.engine.stop()
 
 
 async def test_other_types_of_events_and_junk_are_skipped(case: Case) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,10 +18,12 @@ from fairtrial.middleware.core.observations import (
     ContainerSeen,
     CoverageChanged,
     HostCounters,
+    KernelOomKill,
     MutationSeen,
     OomKill,
 )
 from fairtrial.middleware.core.sink import this_host
+from tests.collectors.hand_cgroups import memory_cgroup, v1_memory
 from tests.collectors.keep import Kept, eventually
 from tests.collectors.trees import CONTAINER, Tree, v1_host, v1_lines, v2_host
 
@@ -218,6 +221,59 @@ async def test_a_child_in_a_cgroup_of_its_own_is_watched_there(tmp_path: Path) -
     them.child_started(55)
     assert [v.cgroup for v in kept.of(ContainerSeen)] == ["/user.slice", "/user.slice/agent.scope"]
     await them.close()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not v1_memory(), reason="no cgroup v1 memory hierarchy to add a cgroup to")
+async def test_a_command_without_docker_that_is_killed_for_memory_is_counted_and_named_in_its_own_cgroup() -> None:
+    kept = Kept()
+    them = collectors(kept)
+    await them.start()
+    with memory_cgroup(32 << 20) as places:
+        procs = places.places["memory"].path / "cgroup.procs"
+        eat = "b = []\nwhile True: b.append(b'x' * (1 << 20))"
+        script = f'echo $$ > {procs}; echo in; read go; {sys.executable} -c "{eat}"; exit 0'
+        process = await asyncio.create_subprocess_exec(
+            "sh", "-c", script, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        await process.stdout.readline()
+        them.child_started(process.pid)
+        assert kept.of(ContainerSeen)[-1].memory_limit == 32 << 20
+        await process.communicate(b"go\n")
+        assert process.returncode == 0  # its shell swallowed the kill
+        them.edge("end")
+        await them.finish(1.0)
+        assert [(v.container_id, v.delta) for v in kept.of(OomKill)] == [("own", 1)]
+        if os.access("/dev/kmsg", os.R_OK):
+            victims = [v for v in kept.of(KernelOomKill) if v.container_id == "own"]
+            assert [v.victim.role for v in victims] == ["descendant"]
+            assert "sh" in victims[0].parents
+        await them.close()
+    assert MUTATIONS == []
+
+
+async def test_kernel_content_that_nobody_understands_is_said_once_and_raises_nothing(
+    on_v2: tuple[Collectors, Kept, Path],
+) -> None:
+    them, kept, directory = on_v2
+    them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
+    (directory / "memory.events").write_text("oom_kill many\n")
+    for _ in range(3):
+        them.edge("call_started")
+        await asyncio.sleep(0)
+    lost = [v for v in kept.of(CoverageChanged) if v.state == "lost"]
+    assert [v.container_id for v in lost] == [CONTAINER]
+
+
+async def test_kills_of_a_container_that_is_older_than_this_observer_are_not_counted_again(
+    on_v2: tuple[Collectors, Kept, Path],
+) -> None:
+    them, kept, directory = on_v2
+    them.watch(ContainerFacts(id=CONTAINER, init_pid=7, started_ns=1), join="env")
+    assert [v for v in kept.of(OomKill) if v.container_id == CONTAINER] == []
+    (directory / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\noom_group_kill 0\n")
+    await eventually(lambda: [v.delta for v in kept.of(OomKill) if v.container_id == CONTAINER] == [1])
 
 
 async def test_a_missing_kernel_log_is_said(on_v2: tuple[Collectors, Kept, Path]) -> None:
