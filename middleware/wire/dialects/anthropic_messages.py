@@ -37,7 +37,7 @@ class _Block(msgspec.Struct):
     id: str | None = None
     name: str | None = None
     text: str | None = None
-    input: msgspec.Raw | None = None
+    input: msgspec.Raw = msgspec.Raw()
 
 
 class _Message(msgspec.Struct):
@@ -47,7 +47,7 @@ class _Message(msgspec.Struct):
     stop_reason: str | None = None
     content: list[_Block] = []
     usage: _Usage | None = None
-    error: base.ErrorBody | None = None
+    error: object = None
     input_tokens: int | None = None
 
 
@@ -66,7 +66,7 @@ class _Event(msgspec.Struct):
     content_block: _Block | None = None
     delta: _Delta | None = None
     usage: _Usage | None = None
-    error: base.ErrorBody | None = None
+    error: object = None
 
 
 _EVENT: Final = msgspec.json.Decoder(_Event)
@@ -247,7 +247,7 @@ class _BodyReply(JsonReply):
             if block.type == "text" and block.text:
                 text.add(block.text)
             elif block.type == "tool_use":
-                command = None if block.input is None else base.arguments_digest(bytes(block.input))
+                command = base.arguments_digest(bytes(block.input))
                 tally.tool_calls.append(ToolUse(id=block.id, name=block.name, text_digest=command))
         tally.text_digest, tally.text_chars = text.result()
         tally.started_content = bool(message.content)

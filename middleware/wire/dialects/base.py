@@ -318,20 +318,10 @@ def error_names(*texts: str | None) -> list[str]:
     return [name for name, pattern in _ERROR_WORDS if pattern.search(whole)]
 
 
-class ErrorBody(msgspec.Struct):
-    """The inside of `{"error": …}` of Anthropic, OpenAI and most servers that imitate them."""
-
-    type: object = None
-    message: object = None
-    code: object = None
-
-
 def note_error(tally: Tally, error: object, *, in_stream: bool) -> None:
     """Keep the type and the recognised words of an error object (or string)."""
     if isinstance(error, dict):
         kind, message, code = error.get("type"), error.get("message"), error.get("code")
-    elif isinstance(error, ErrorBody):
-        kind, message, code = error.type, error.message, error.code
     else:
         kind, message, code = None, error, None
     tally.error_type = as_text(kind) or as_text(code) or tally.error_type or "error"

@@ -1,0 +1,398 @@
+"""The tracker tells what happened to each request; failures of client, upstream and fairtrial are kept apart."""
+
+import gzip
+import json
+
+import pytest
+
+from fairtrial.middleware.core.observations import GapSeen, Note
+from fairtrial.middleware.wire.dialects import anthropic_messages
+from fairtrial.middleware.wire.feed import Flag, Kind
+from fairtrial.middleware.wire.redact import digest
+from tests.middleware.wire.traffic import (
+    ANTHROPIC_STREAM,
+    OPENAI_STREAM,
+    TRIAL,
+    WALL_NS,
+    Wire,
+    anthropic_request,
+    openai_request,
+    pieces,
+    sse,
+    typed,
+)
+
+
+def one_call(wire: Wire, *, cuts: int = 1) -> Wire:
+    wire.request(anthropic_request(), cuts=cuts)
+    wire.dial()
+    wire.head()
+    for piece in pieces(ANTHROPIC_STREAM, cuts):
+        wire.data(piece)
+    wire.end()
+    return wire
+
+
+def test_a_whole_call_is_ok_and_carries_what_was_measured() -> None:
+    wire = one_call(Wire())
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.dialect, ended.provider) == ("ok", "anthropic_messages", "anthropic")
+    assert (ended.upstream_host, ended.method, ended.path) == ("api.test:443", "POST", "/v1/messages?beta=true")
+    assert ended.started_wall_ns == WALL_NS
+    assert (ended.request_sent, ended.ttfb, ended.first_token) == (0.001, 0.011, 0.012)
+    assert (ended.dns, ended.connect, ended.tls, ended.reused) == (0.001, 0.002, 0.003, False)
+    assert (ended.bytes_up, ended.bytes_down) == (len(anthropic_request()) + 300, 1000)
+    assert (ended.first_failure, ended.closed_by, ended.close_kind) == (None, None, "framed")
+    assert (ended.parse, ended.reply.request_id, ended.reply.provider_id) == ("full", "req_1", True)
+    assert (ended.reply.input_tokens, ended.reply.output_tokens, ended.reply.cache_read_tokens) == (11, 42, 5)
+    (started,) = wire.started()
+    assert started.attempt == ended.attempt
+    assert started.request == ended.request
+    assert {o.subject.trial for o in wire.observations} == {TRIAL}
+    assert wire.edges == ["call_started", "call_ended"]
+
+
+@pytest.mark.parametrize("cuts", [2, 17, 400])
+def test_any_cut_of_the_bytes_gives_the_same_facts(cuts: int) -> None:
+    whole, cut = one_call(Wire()).ended()[0], one_call(Wire(), cuts=cuts).ended()[0]
+    assert cut.reply == whole.reply
+    assert cut.request == whole.request
+
+
+def test_no_content_and_no_secret_leaves() -> None:
+    wire = one_call(Wire())
+    written = json.dumps([o.value for o in wire.observations])
+    for secret in ("make test", "sk-secret", "Welt", "do it", "You are", "tok-", '"s-1"'):
+        assert secret not in written
+
+
+def test_the_second_request_of_a_connection_did_not_dial() -> None:
+    wire = one_call(Wire())
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(ANTHROPIC_STREAM)
+    wire.end()
+    second = wire.ended()[1]
+    assert (second.reused, second.dns, second.connect, second.remote) == (True, None, None, None)
+
+
+def test_a_request_without_a_known_token_belongs_to_no_trial() -> None:
+    wire = Wire()
+    wire.request(anthropic_request(), token=None)
+    wire.head()
+    wire.data(ANTHROPIC_STREAM)
+    wire.end()
+    wire.request(anthropic_request(), token="guessed")
+    wire.end()
+    assert {o.subject.trial for o in wire.observations} == {None}
+    assert wire.edges == []
+    assert "guessed" not in json.dumps([o.value for o in wire.observations])
+
+
+def test_a_stream_cut_by_the_upstream_is_truncated() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.dial()
+    wire.head()
+    wire.data(ANTHROPIC_STREAM[: len(ANTHROPIC_STREAM) // 2])
+    wire.broken("cut", "upstream", after_ms=500)
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.first_failure, ended.closed_by) == ("truncated", "upstream", "upstream")
+    assert (ended.close_kind, ended.errno, ended.silence_at_end) == ("rst", "ECONNRESET", 0.5)
+    assert ended.max_gap_with_pings == 0.5
+    assert (ended.reply.usage_partial, ended.reply.output_tokens, ended.reply.terminator) == (True, None, False)
+    assert wire.edges == ["call_started", "call_ended"]
+
+
+def test_a_stream_that_ends_well_framed_without_its_end_mark_is_truncated() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(sse(*typed({"type": "message_start", "message": {"type": "message", "usage": {"input_tokens": 1}}})))
+    wire.end()
+    assert wire.ended()[0].outcome == "truncated"
+
+
+def test_a_client_that_hangs_up_behind_the_end_mark_has_its_answer() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(ANTHROPIC_STREAM)
+    wire.broken("client_gone", "client", close="fin", errno=None)
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.first_failure, ended.closed_by) == ("ok", None, "client")
+
+
+@pytest.mark.parametrize(
+    "how, first, outcome",
+    [
+        ("client_gone", "client", "client_disconnect"),
+        ("cut", "upstream", "error"),
+        ("aborted", "fairtrial", "proxy_shutdown"),
+    ],
+)
+def test_who_failed_before_any_answer_is_told_apart(how: str, first: str, outcome: str) -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.broken(how, first)
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.first_failure, ended.closed_by) == (outcome, first, first)
+    assert (ended.ttfb, ended.max_gap, ended.reply.status) == (None, None, None)
+
+
+def test_a_failed_dial_says_where_it_failed() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.dial(ok=False, stage="dns", errno=-2, error="Name or service not known", connect_s=None, tls_s=None)
+    wire.broken("cut", "upstream", close="dial", errno=None)
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.dial_stage, ended.first_failure) == ("error", "dns", "upstream")
+    assert ended.dial_error == "Name or service not known"
+
+
+@pytest.mark.parametrize("status, kind", [(529, "overloaded_error"), (401, "authentication_error")])
+def test_an_error_status_is_an_error_with_the_providers_type(status: int, kind: str) -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head(status, media="application/json", headers=["Retry-After: 2", "x-should-retry: true"])
+    wire.data(json.dumps({"type": "error", "error": {"type": kind, "message": "secret words"}}).encode())
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.reply.status, ended.reply.error_type) == ("error", status, kind)
+    assert (ended.reply.retry_after, ended.reply.should_retry, ended.first_failure) == (2.0, True, "upstream")
+    assert "secret words" not in json.dumps([o.value for o in wire.observations])
+
+
+def test_an_error_event_in_a_200_is_an_error() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(sse(*typed({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})))
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.reply.status, ended.reply.error_in_stream) == ("error", 200, True)
+    assert ended.reply.error_type == "overloaded_error"
+
+
+def test_html_in_a_200_is_an_error() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head(media="text/html")
+    wire.data(b"<!DOCTYPE html><html>Bad gateway</html>")
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.reply.html) == ("error", True)
+
+
+def test_a_json_reply_cut_in_its_body_is_truncated() -> None:
+    wire = Wire(door="model:openai")
+    wire.request(openai_request(stream=False), path="/v1/chat/completions")
+    wire.head(media="application/json")
+    wire.data(b'{"id":"c","choices":[{"message":{"content":"half')
+    wire.broken("cut", "upstream", close="fin", errno=None)
+    assert wire.ended()[0].outcome == "truncated"
+
+
+def test_openai_chat_is_read_through_its_own_door() -> None:
+    wire = Wire(door="model:openai")
+    wire.request(openai_request(), path="/v1/chat/completions")
+    wire.head(headers=["x-request-id: r2"])
+    wire.data(OPENAI_STREAM)
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.dialect, ended.provider) == ("ok", "openai_chat", "openai")
+    assert (ended.reply.input_tokens, ended.reply.output_tokens, ended.reply.stop_reason) == (20, 7, "tool_calls")
+    assert ended.reply.tool_calls[0].text_digest == digest("make test")
+
+
+def test_pings_count_as_bytes_but_not_as_content() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(ANTHROPIC_STREAM[: ANTHROPIC_STREAM.index(b"event: content_block_delta")])
+    for _ in range(4):
+        wire.data(b'event: ping\ndata: {"type": "ping"}\n\n', after_ms=100)
+    wire.data(ANTHROPIC_STREAM[ANTHROPIC_STREAM.index(b"event: content_block_delta") :], after_ms=100)
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.max_gap, ended.max_gap_with_pings) == (0.5, 0.1)
+
+
+def test_back_pressure_of_the_client_is_told_apart_even_when_it_then_hangs_up() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(ANTHROPIC_STREAM[:400])
+    since = wire.now_ns
+    wire.ms += 300
+    ending = {"complete": False, "how": "client_gone", "first": "client", "close_how": "rst", "first_ns": wire.now_ns}
+    wire.json(Kind.RESPONSE_END, ending)
+    wire.json(Kind.BLOCKED, {"side": "client", "since_ns": since, "until_ns": wire.now_ns})
+    wire.json(Kind.CLOSE, {"first": "client", "how": "rst"})
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.downstream_blocked) == ("client_disconnect", 0.3)
+
+
+def test_our_own_lag_is_noted_on_the_attempts_that_were_open() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.json(Kind.LAG, {"lag_s": 0.25})
+    wire.head()
+    wire.data(ANTHROPIC_STREAM)
+    wire.end()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(ANTHROPIC_STREAM)
+    wire.end()
+    assert [ended.our_lag for ended in wire.ended()] == [0.25, 0.0]
+
+
+def test_what_the_feed_lost_is_a_gap_and_no_truncation() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(ANTHROPIC_STREAM[:500])
+    wire.json(Kind.LOST, {"records": 3, "bytes": 900, "since_ns": wire.now_ns, "until_ns": wire.now_ns})
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.parse, ended.reply.terminator) == ("ok", "partial", None)
+    gap = next(value for value in wire.values() if isinstance(value, GapSeen))
+    assert (gap.source, gap.families, gap.lost_records, gap.lost_bytes) == ("feed", ["model_api"], 3, 900)
+    assert gap.since_ns is not None
+    assert gap.since_ns > WALL_NS
+
+
+def test_a_dropped_payload_leaves_a_hole_and_no_claim() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data((5).to_bytes(8, "big"), flags=Flag.DROPPED)
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.parse) == ("ok", "partial")
+    wire.msg += 1
+    wire.write(Kind.REQUEST_HEAD, b"POST /v1/messages HTTP/1.1\r\n\r\n")
+    wire.write(Kind.REQUEST_DATA, (5).to_bytes(8, "big"), Flag.DROPPED)
+    wire.json(Kind.REQUEST_END, {"wire_bytes": 5, "complete": True})
+    assert wire.started()[1].request.unreadable is not None
+    assert wire.started()[1].request.operation == "chat"
+
+
+def test_a_blind_connection_is_noted_and_a_gap() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.json(Kind.BLIND, {"side": "response", "reason": "bad chunk"})
+    wire.json(Kind.RESPONSE_END, {"wire_bytes": None, "complete": None, "how": "blind"})
+    (ended,) = wire.ended()
+    assert (ended.parse, ended.outcome) == ("none", "ok")
+    assert any(isinstance(value, Note) and value.event == "blind" for value in wire.values())
+    assert any(isinstance(value, GapSeen) for value in wire.values())
+
+
+def test_what_is_open_at_the_end_of_observing_was_shut_down() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    assert wire.tracker.open_attempts == 1
+    wire.tracker.close()
+    assert [ended.outcome for ended in wire.ended()] == ["proxy_shutdown"]
+    assert wire.tracker.open_attempts == 0
+    wire.tracker.close()
+    assert len(wire.ended()) == 1
+
+
+def test_a_dialect_that_raises_is_given_up_for_that_message_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("bug")
+
+    wire = Wire()
+    with monkeypatch.context() as patch:
+        patch.setattr(anthropic_messages, "_facts", fails)
+        one_call(wire)
+    one_call(wire)
+    first, second = wire.ended()
+    assert (first.parse, first.request.operation, first.bytes_down) == ("none", "other", 1000)
+    assert (second.parse, second.outcome) == ("full", "ok")
+    assert wire.tracker.faults == 1
+
+
+def test_encoded_replies_and_requests_are_read_from_decoded_copies() -> None:
+    wire = Wire()
+    wire.request(gzip.compress(anthropic_request()), headers=["Content-Encoding: gzip"])
+    wire.head(headers=["Content-Encoding: gzip"])
+    for piece in pieces(gzip.compress(ANTHROPIC_STREAM), 30):
+        wire.data(piece)
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.request.model, ended.reply.output_tokens, ended.outcome) == ("claude-test", 42, "ok")
+
+
+def test_a_corrupt_encoding_is_given_up_and_is_no_truncation() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head(headers=["Content-Encoding: gzip"])
+    wire.data(b"not gzip at all")
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.parse) == ("ok", "partial")
+
+
+def test_unknown_paths_pass_and_are_recorded() -> None:
+    wire = Wire()
+    wire.request(b"{}", path="/v1/responses?key=secret")
+    wire.head(media="application/json")
+    wire.data(b"{}")
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.dialect, ended.request.operation, ended.outcome) == ("unknown", "other", "ok")
+    assert (ended.path, ended.reply.terminator) == ("/v1/responses", None)
+
+
+def test_greetings_are_no_calls() -> None:
+    wire = Wire()
+    wire.request(method="HEAD", path="/")
+    wire.head(404, media="text/plain")
+    wire.end()
+    assert wire.ended()[0].request.operation == "hello"
+    assert wire.edges == []
+
+
+def test_a_tunnel_is_one_attempt_with_its_bytes_counted() -> None:
+    wire = Wire()
+    wire.request(method="GET", path="/v1/responses", headers=["Upgrade: websocket"])
+    wire.head(101)
+    wire.json(Kind.RESPONSE_END, {"wire_bytes": 0, "complete": True, "how": "tunnel"})
+    wire.write(Kind.TUNNEL_UP, b"x" * 10)
+    wire.write(Kind.TUNNEL_DOWN, b"y" * 20)
+    wire.json(Kind.CLOSE, {"first": "client", "how": "fin", "client_last_ns": wire.now_ns})
+    (ended,) = wire.ended()
+    assert (ended.bytes_down, ended.parse, ended.closed_by) == (20, "none", "client")
+
+
+def test_a_response_whose_request_was_lost_is_recorded_all_the_same() -> None:
+    wire = Wire()
+    wire.msg = 9
+    wire.head()
+    wire.end()
+    (ended,) = wire.ended()
+    assert (ended.parse, ended.method, ended.reply.status) == ("none", None, 200)
+
+
+def test_junk_records_are_counted_and_skipped() -> None:
+    wire = Wire()
+    wire.write(Kind.DIAL, b"not json")
+    wire.write(Kind.OPEN, b"[1,2]")
+    assert wire.tracker.faults == 2
+    assert wire.tracker.last_fault is not None
+
+
+def test_request_bodies_are_let_go_when_they_were_read() -> None:
+    wire = one_call(Wire(), cuts=5)
+    assert wire.tracker._bodies_bytes == 0
+    wire.msg += 1
+    wire.write(Kind.REQUEST_HEAD, b"POST /v1/messages HTTP/1.1\r\n\r\n")
+    wire.write(Kind.REQUEST_DATA, b"x" * 1000)
+    assert wire.tracker._bodies_bytes == 1000
+    wire.broken("client_gone", "client")
+    assert wire.tracker._bodies_bytes == 0
