@@ -1,1 +1,1 @@
-"""Steps, trials and verdicts to the outside. One file per target; an exporter may block nothing but its own bounded queue."""
+"""Steps, trials and verdicts to the outside. One file per target; an exporter may block its own bounded queue only."""

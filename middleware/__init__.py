@@ -1,7 +1,7 @@
 """Three floors of one house: the core below, the app on top, the rooms between.
 
-`collectors -> middleware.core` and `middleware.app -> collectors` are no cycle: they are different floors. Who may import whom
-is one contract in pyproject.toml (lint-imports).
+`collectors -> middleware.core` and `middleware.app -> collectors` are no cycle: they are different floors. Who may
+import whom is one contract in pyproject.toml (lint-imports).
 
 core        the words and records that everybody uses; imports nothing of ours
 wire        bytes in, events out; no I/O
@@ -9,8 +9,9 @@ steps       observations -> attempts, calls, steps; pure
 store       the SQLite file
 relay       the relay process: the only code that touches the agent's traffic
 attribution observations of a trial -> verdict; pure
-harnesses   a harness's own results -> outcome per trial
-analysis    statistics over many trials
+demo        the stand-in model server and the scripted agent
+harnesses   a harness's own results -> outcome per trial (not built yet)
+analysis    statistics over many trials (not built yet)
 report      a trial or run -> text
 app.py      the observer process: the only file that knows every room
 cli.py      the commands

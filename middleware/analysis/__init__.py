@@ -1,1 +1,1 @@
-"""Statistics over many trials, from scipy and statsmodels (the extra `stats`); nothing statistical is written by hand here."""
+"""Statistics over many trials belong here (scipy and statsmodels, the extra `stats`). Nothing is built yet."""

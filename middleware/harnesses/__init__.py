@@ -1,1 +1,1 @@
-"""One file per harness: its own result files -> an outcome per trial. The booked score is never changed."""
+"""Readers of a harness's own result files belong here, one file per harness. Nothing is built yet."""

@@ -1,1 +1,1 @@
-"""A trial or a run -> text for a person. Reads records, computes no verdict, removes control characters from what it shows."""
+"""A trial -> text for a person. Reads records, computes no verdict, removes control characters from what it shows."""
