@@ -38,7 +38,7 @@ from fairtrial.middleware.core.observations import (
     TrialEnded,
     TrialStarted,
 )
-from fairtrial.middleware.core.records import FAMILIES, Trial
+from fairtrial.middleware.core.records import FAMILIES, Outcome, Trial
 from fairtrial.middleware.core.selfevents import (
     CollectorFailed,
     ExportFailed,
@@ -48,10 +48,10 @@ from fairtrial.middleware.core.selfevents import (
 )
 from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.report.text import PREFIX, ending_lines
-from fairtrial.middleware.steps.exchange import ExchangeTracker
 from fairtrial.middleware.store.database import observations_of, open_database
 from fairtrial.middleware.store.writer import Owner, StoreWriter
 from fairtrial.middleware.wire import feed
+from fairtrial.middleware.wire.exchange import ExchangeTracker
 
 FINISH_PLAIN_S: Final = 0.05
 FINISH_WATCHED_S: Final = 1.0
@@ -128,6 +128,7 @@ class ObservedTrial:
             Source("door.model", self._sink, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
+            at=self._begun,
         )
         self._collectors: Collectors | None = None
 
@@ -279,7 +280,7 @@ class ObservedTrial:
         """Keep how the command ended, from CHILD or BYE; the first that knows wins."""
         facts = record.json()
         if self._exit_mono_ns is None and ("exit_code" in facts or "signal" in facts):
-            self._exit = msgspec.convert(facts, TrialEnded, strict=False)
+            self._exit = msgspec.convert(facts | {"why": facts.get("error")}, TrialEnded, strict=False)
             self._exit_mono_ns = record.t_ns
 
     # --- end ----------------------------------------------------------------------------------------------------------
@@ -305,7 +306,10 @@ class ObservedTrial:
         self._writer.close_trial(self._record)
         await asyncio.to_thread(self._writer.flush, FLUSH_S)
         if closed == "normal":
-            lines = [*ending_lines(self._record, verbose=self._hello.verbose), *self._complaints(self._record)]
+            lines = ending_lines(self._record, verbose=self._hello.verbose)
+            if self._hello.quiet and self._record.outcome is Outcome.PASSED and len(lines) == 1:
+                lines = []
+            lines += self._complaints(self._record)
             await self._send(feed.Kind.VERDICT, {"lines": lines, "gate": gate_answer(self._record)})
 
     def _check_store(self) -> None:

@@ -324,6 +324,16 @@ class Case:
     def tools_of(self, step: int) -> list[Tool]:
         return self.trial.steps[step - 1].tools if 0 < step <= len(self.trial.steps) else []
 
+    def may_run_tools(self, step: int) -> bool:
+        """False when the step's reply was read whole, tools were on offer, and it asked for none: what ran then in a
+        container was the harness's own (a check, a clean-up), not the agent's."""
+        calls = [c for c in self.main_calls if c.step == step]
+        return not calls or not all(
+            c.read_whole
+            and any(a.whole and a.value.request.has_tools and not a.value.reply.tool_calls for a in c.attempts)
+            for c in calls
+        )
+
     def near_end(self, at_ns: int, grace_s: float) -> bool:
         """Whether something happened together with the command's end, or after it."""
         return self.ended_ns is not None and at_ns >= self.ended_ns - grace_s * 1e9

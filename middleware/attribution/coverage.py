@@ -86,6 +86,18 @@ class Watch:
         whole_host = self._host_delta()
         if whole_host is not None and whole_host[0] == 0:
             return MemoryWatch(seen=True, by=whole_host[1])
+        missed = [p.id for p, change in self._case.coverage_changes if change.containers_missed]
+        if missed:
+            why = (
+                "the kernel killed a process of this host for memory"
+                if whole_host
+                else "no counter of the host was read"
+            )
+            return MemoryWatch(
+                seen=False,
+                by=tuple(missed[:1]),
+                why_not=f"{why}, and a container that may be the trial's was not watched",
+            )
         by: list[str] = []
         watched = [c for c in self._case.containers.values() if c.role != "verifier"]
         for container in watched:
@@ -139,8 +151,9 @@ def _blind(case: Case, grace_ns: int) -> list[Blind]:
     found: list[Blind] = []
     for placed, gap in case.gaps:
         since = gap.since_ns if gap.since_ns is not None else placed.at_ns
-        until = gap.until_ns if gap.until_ns is not None else max(placed.at_ns, since)
-        if end is not None and since >= end:
+        open_ended = FOREVER if gap.since_ns is not None else max(placed.at_ns, since)
+        until = gap.until_ns if gap.until_ns is not None else open_ended
+        if end is not None and since >= end and gap.source not in _OBSERVER:
             continue
         found.append(
             Blind(

@@ -87,7 +87,8 @@ def classify(
     if attempt.whole:
         return None
     value = attempt.value
-    ours = _ours(value)
+    at_our_end = value.outcome == "proxy_shutdown" and ends_with
+    ours = None if at_our_end else _ours(value)
     if ours is not None:
         return ours
     if value.outcome in {"client_disconnect", "proxy_shutdown"} and (value.reply.status or 200) < 400:
@@ -105,6 +106,10 @@ def classify(
         return Fault(
             cause="gateway.error", blame=Blame.INFRA, failure=f"an HTML page with status {status} instead of a reply"
         )
+    if value.outcome == "error":
+        said = f"status {status} with a body that is no reply of this API"
+        strange = value.reply.provider_id is False
+        return Fault(cause="gateway.error" if strange else "model_api.server_error", blame=Blame.INFRA, failure=said)
     return Fault(cause="model_api.truncated", blame=Blame.INFRA, failure=_cut(value))
 
 

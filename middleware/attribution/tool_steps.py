@@ -4,7 +4,9 @@ In: a `Case`, a container, a step.  Out: ids of the observations that show it, o
 A tool step ended normally when a command of it, run through the runtime, ended with a known exit code that is neither
 137 (killed) nor 126 or 128 (could not be started), and no OOM kill fell into it; where the harness runs its tools
 without the runtime (an agent inside the container, or on the host), when its result came back with the next model call
-while the container lived.  What this module does not do: read what the tools printed.
+while the container lived.  A reply that asked for no tool, though tools were on offer, makes no tool step: commands
+that the harness runs then (its check, its clean-up) show nothing.  What this module does not do: read what the tools
+printed.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ NOT_NORMAL: Final = frozenset({126, 128, 137})
 
 def ended_normally(case: Case, container: ContainerCase, step: int, *, inferred: bool = True) -> list[str] | None:
     """Ids that show a normal end of a tool in this step; `inferred`: whether a result that came back counts too."""
-    if case.killed_in(container.id, step):
+    if case.killed_in(container.id, step) or not case.may_run_tools(step):
         return None
     for one in container.execs.get(step, ()):
         if one.ended is not None and one.exit_code is not None and one.exit_code not in NOT_NORMAL:

@@ -136,6 +136,8 @@ class CoverageChanged(Value, frozen=True, kw_only=True):
     state: Literal["on", "off", "lost"] = "on"
     why: str | None = None
     container_id: str | None = None
+    containers_missed: bool = False
+    """Containers of the trial may exist that nobody watches: one could not be told to be its own, or events were late."""
 
 
 class GapSeen(Value, frozen=True, kw_only=True):

@@ -2,7 +2,8 @@
 
 In: `ANTHROPIC_BASE_URL` (whatever stands behind it), a task's check, and where to run commands.  Out: words on stdout
 and an exit status: 0 when the check passed, 1 when it did not or the model API gave up.  It retries overload and
-server errors five times and takes a cut stream as the end, as many agents do.  It knows nothing of fairtrial.
+server errors five times and takes a cut stream as the end, as many agents do.  All that it knows of fairtrial is a mark
+that it hands on to its container.
 
 Standard library only, so that it starts fast; the Docker package is loaded for containers alone.
 """
@@ -84,13 +85,17 @@ class DockerBox:
             mem_limit=memory,
             memswap_limit=memory,
             working_dir="/work",
+            # Handing the mark on is all that a harness needs to do where several trials share one engine.
+            environment={name: os.environ[name] for name in ("FAIRTRIAL_TRIAL",) if name in os.environ},
         )
 
     def run(self, command: str) -> tuple[int, str]:
         """By `docker exec`."""
         code, output = self._container.exec_run(["/bin/sh", "-c", command])
-        # An unknown exit code counts as a failure; without stream=True the output is bytes.
-        return -1 if code is None else code, bytes(output).decode(errors="replace")
+        if not isinstance(output, bytes):
+            raise TypeError("without stream=True the output is bytes")
+        # An unknown exit code counts as a failure.
+        return -1 if code is None else code, output.decode(errors="replace")
 
     def close(self) -> None:
         """Kill the container; it removes itself."""

@@ -116,7 +116,8 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     template = cause.template if group.step is not None else cause.template.replace(" in step {step}", "")
     if group.step is None:
         template = template.replace("because", f"during {group.phase.value} because")
-    sentence = fill(template, given)
+    above = {"limit": f"{size(limit)}, set above the container,"} if from_above and limit is not None else {}
+    sentence = fill(template, given | above)
     hidden = _hidden(container, group)
     if hidden:
         sentence += f" {hidden}"

@@ -70,3 +70,20 @@ def test_families_are_none_in_part_or_whole() -> None:
     seen = watch(told.end(1))
     assert seen.unwatched == ["cpu", "disk", "node"]
     assert seen.partly == ["network"]
+
+
+def test_a_kill_on_the_host_while_a_container_was_not_watched_could_be_ours() -> None:
+    """Another trial used the engine, so a container was not joined, and the host counted a kill: no clearing."""
+    told = Scene(box=False).call()
+    told.tell(CoverageChanged(source="collector.docker_events", families=["memory"], containers_missed=True))
+    told.node_kills += 1
+    seen = watch(told.waited().call(tools=0).end(1)).memory()
+    assert not seen.seen
+    assert seen.why_not is not None
+    assert "was not watched" in seen.why_not
+
+
+def test_a_container_that_was_not_watched_does_not_matter_while_the_hosts_counter_stands_still() -> None:
+    told = Scene(box=False).call()
+    told.tell(CoverageChanged(source="collector.docker_events", families=["memory"], containers_missed=True))
+    assert watch(told.waited().call(tools=0).end(1)).memory().seen

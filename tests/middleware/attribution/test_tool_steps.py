@@ -30,3 +30,9 @@ def test_without_execs_a_result_that_came_back_counts() -> None:
 def test_a_result_that_came_back_from_a_container_that_was_gone_does_not_count() -> None:
     told = Scene().call().waited().oom().gone(137, ended_by="oom").waited().call().waited().call(tools=0)
     assert found(told) is None
+
+
+def test_a_command_that_the_harness_runs_after_the_agents_last_word_is_no_tool_step() -> None:
+    """The harness's own check, in the same container, after a reply that asked for no tool."""
+    assert found(Scene().call().ran(137, oom=True).call(tools=0).ran(1)) is None
+    assert found(Scene().call().ran(137, oom=True).call(tools=0).ran(0)) is None
