@@ -145,6 +145,7 @@ def _calls_seen(best: FamilyCoverage, calls: Iterable[FoldedCall]) -> FamilyCove
     attempts = [attempt for call in calls for attempt in call.attempts]
     if not any(a.request.operation != "hello" for a in attempts):
         return FamilyCoverage(level="none", why="no call came through the door")
+    # A HEAD or a model list tells nothing that a verdict needs; a request in an unknown dialect may be the agent's.
     unread = sum(1 for a in attempts if a.facts.parse != "full" and a.request.operation in {"chat", "other"})
     if unread and best.level == "full":
         return FamilyCoverage(level="partial", why=f"{unread} of {len(attempts)} attempts could not be read whole")

@@ -12,7 +12,7 @@ fell (the container was restarted) counts from its new zero.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeVar
@@ -203,7 +203,7 @@ def _opening_edge(container: ContainerFacts, starts: Sequence[int], step: int) -
     begin = starts[step]
     end = starts[step + 1] if step + 1 < len(starts) else None
     times = container.reading_times
-    i = bisect_left(times, begin)
+    i = bisect_right(times, begin)
     limit = begin + OPENING_EDGE_NS if end is None else min(end, begin + OPENING_EDGE_NS)
     j = i
     while j < len(times) and times[j] < limit:

@@ -578,7 +578,8 @@ class ExchangeTracker:
         if not ending.complete and exchange.last_byte_ns is not None:
             exchange.max_gap_with_pings_ns = max(exchange.max_gap_with_pings_ns, ended_ns - exchange.last_byte_ns)
             exchange.max_gap_ns = max(exchange.max_gap_ns, ended_ns - (exchange.last_spoken_ns or ended_ns))
-        outcome = judge(exchange.status, tally, ending, known=exchange.dialect is not UNKNOWN)
+        known = exchange.dialect is not UNKNOWN
+        outcome = judge(exchange.status, tally, ending, known=known)
         dial = exchange.dial
         failed = dial if dial is not None and not dial.ok else None
         first = _PARTIES.get(ending.first)
@@ -628,8 +629,8 @@ class ExchangeTracker:
                 proxy_status=dial.status if dial is not None else None,
                 via_proxy=dial.via_proxy if dial is not None else None,
                 remote=dial.remote if dial is not None else None,
-                parse=exchange.parse,
-                parse_why=exchange.parse_why,
+                parse=exchange.parse if known else "none",
+                parse_why=exchange.parse_why or (None if known else "no dialect reads it"),
             ),
             subject=Subject(trial=exchange.trial),
             wall_ns=self._clock.wall_at(ended_ns),

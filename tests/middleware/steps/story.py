@@ -92,6 +92,7 @@ class Story:
         trial: str | None = "",
         started_only: bool = False,
         advance: bool = True,
+        dialect: str = "anthropic_messages",
         **request: object,
     ) -> str:
         """One attempt that asks for the turn after `turns` assistant messages; `tools` are (id, name, digest)."""
@@ -101,7 +102,7 @@ class Story:
         subject = Subject(trial=self.trial if trial == "" else trial)
         begin = self.wall()
         self.door.emit(
-            AttemptStarted(attempt=name, dialect="anthropic_messages", request=facts),
+            AttemptStarted(attempt=name, dialect=dialect, request=facts),
             subject=subject,
             wall_ns=begin,
             mono_ns=begin - EPOCH_NS,
@@ -115,7 +116,8 @@ class Story:
         self.door.emit(
             AttemptEnded(
                 attempt=name,
-                dialect="anthropic_messages",
+                dialect=dialect,
+                parse="none" if dialect == "unknown" else "full",
                 request=facts,
                 reply=reply,
                 outcome=outcome,

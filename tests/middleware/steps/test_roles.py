@@ -1,0 +1,90 @@
+"""Side calls are kept out of the steps; steps are never taken for side calls."""
+
+from fairtrial.middleware.steps.roles import assign_roles
+from tests.middleware.steps.story import Story
+from tests.middleware.steps.test_attempts import folded
+
+
+def roles(told: Story) -> list[str]:
+    return list(assign_roles(folded(told)))
+
+
+def test_plain_turns_are_steps_with_and_without_tools_and_sessions() -> None:
+    for changes in ({}, {"has_tools": False}, {"session": None, "session_kind": None}):
+        told = Story()
+        for turn in range(4):
+            told.attempt(turns=turn, **changes)
+        assert roles(told) == ["step"] * 4
+
+
+def test_probes_are_no_steps() -> None:
+    told = Story()
+    told.attempt(turns=0, operation="hello", body_digest=None)
+    told.attempt(turns=0, operation="models", body_digest=None)
+    told.attempt(turns=0, max_tokens=1, body_digest="quota")
+    told.attempt(turns=0, operation="count_tokens", body_digest="count")
+    told.attempt(turns=0)
+    assert roles(told) == ["probe"] * 4 + ["step"]
+
+
+def test_a_call_without_tools_in_a_session_that_has_them_is_a_title() -> None:
+    told = Story()
+    told.attempt(turns=0, has_tools=False, body_digest="title", first_user_digest="t", history_len=1)
+    told.attempt(turns=0)
+    told.attempt(turns=1)
+    assert roles(told) == ["title", "step", "step"]
+
+
+def test_another_agent_id_is_a_subagent() -> None:
+    told = Story()
+    told.attempt(turns=0)
+    told.attempt(turns=0, agent="sub", first_user_digest="task", body_digest="s0")
+    told.attempt(turns=1, agent="sub", first_user_digest="task", body_digest="s1")
+    told.attempt(turns=1)
+    assert roles(told) == ["step", "subagent", "subagent", "step"]
+
+
+def test_the_main_agents_own_id_makes_no_subagent_of_it() -> None:
+    told = Story()
+    told.attempt(turns=0, agent="main")
+    told.attempt(turns=1, agent="main")
+    assert roles(told) == ["step", "step"]
+
+
+def test_a_conversation_inside_another_is_a_subagent() -> None:
+    told = Story()
+    told.attempt(turns=0)
+    told.attempt(turns=0, first_user_digest="sub", message_digests=["sub"], body_digest="s0")
+    told.attempt(turns=1)
+    assert roles(told) == ["step", "subagent", "step"]
+
+
+def test_a_summary_without_tools_is_a_compaction_and_what_follows_is_steps() -> None:
+    told = Story()
+    for turn in range(3):
+        told.attempt(turns=turn, tools=((f"t{turn}", "Bash", None),))
+    told.attempt(turns=3, has_tools=False, body_digest="summary")
+    told.attempt(turns=0, first_user_digest="anew", message_digests=["anew"], body_digest="n0")
+    told.attempt(turns=1, first_user_digest="anew", message_digests=["anew", "x", "y"], body_digest="n1")
+    assert roles(told) == ["step", "step", "step", "compaction", "step", "step"]
+
+
+def test_the_last_word_of_a_conversation_that_begins_anew_is_a_compaction_in_a_named_session_only() -> None:
+    for session, expected in (("session-1", "compaction"), (None, "step")):
+        told = Story()
+        for turn in range(2):
+            told.attempt(turns=turn, session=session, tools=((f"t{turn}", "Bash", None),))
+        told.attempt(turns=2, session=session)
+        told.attempt(turns=0, session=session, first_user_digest="anew", message_digests=["anew"], body_digest="n")
+        assert roles(told) == ["step", "step", expected, "step"]
+
+
+def test_a_history_that_falls_back_once_is_a_compaction_and_one_that_goes_on_from_there_is_the_agent() -> None:
+    told = Story()
+    for turn in (5, 6, 1, 7):
+        told.attempt(turns=turn)
+    assert roles(told) == ["step", "step", "compaction", "step"]
+    told = Story()
+    for turn in (5, 6, 2, 3):
+        told.attempt(turns=turn)
+    assert roles(told) == ["step"] * 4

@@ -1,0 +1,86 @@
+"""Coverage says what was watched for the whole time, for a part, or not at all, and why."""
+
+import pytest
+
+from fairtrial.middleware.core.observations import CoverageChanged, DoorState, GapSeen
+from fairtrial.middleware.core.records import Coverage
+from fairtrial.middleware.steps.assembler import assemble
+from tests.middleware.steps.story import TRIAL, Story
+
+
+def coverage(told: Story) -> Coverage:
+    return assemble(told.observations, TRIAL).trial.coverage
+
+
+def one_call() -> Story:
+    told = Story().begin()
+    told.attempt(turns=0)
+    return told
+
+
+def test_a_source_that_was_on_from_before_the_first_call_to_the_end_is_full() -> None:
+    told = one_call().end()
+    told.tell(CoverageChanged(source="collector.cgroup", families=["memory", "cpu"], state="off"))
+    seen = coverage(told)
+    assert seen.families["memory"].level == "full"
+    assert seen.families["cpu"].level == "full"
+    assert seen.families["model_api"].level == "full"
+    assert seen.families["disk"].level == "none"
+    assert seen.families["disk"].why == "no source watched"
+    assert (seen.doors, seen.dropped) == ({"model.anthropic": "on"}, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        CoverageChanged(source="collector.cgroup", families=["cpu"], state="lost", why="unreadable"),
+        CoverageChanged(source="collector.cgroup", families=["cpu"], state="off", why="stopped"),
+        GapSeen(source="collector.cgroup", families=["cpu"], why="reconnect"),
+        GapSeen(source="observer", families=["cpu"], why="restart"),
+    ],
+)
+def test_a_gap_makes_a_family_partial_and_says_why(change: CoverageChanged | GapSeen) -> None:
+    told = one_call()
+    told.tell(change)
+    told.s += 1
+    family = coverage(told.end()).families["cpu"]
+    assert family.level == "partial"
+    assert family.why is not None
+
+
+def test_a_source_that_came_on_after_the_first_call_is_partial() -> None:
+    told = one_call()
+    told.tell(CoverageChanged(source="collector.network", families=["network"]))
+    assert coverage(told.end()).families["network"].level == "partial"
+
+
+def test_a_source_that_could_not_begin_is_none_with_its_reason() -> None:
+    told = one_call()
+    told.tell(CoverageChanged(source="collector.network", families=["network"], state="lost", why="EPERM"))
+    family = coverage(told.end()).families["network"]
+    assert (family.level, family.why) == ("none", "collector.network lost: EPERM")
+
+
+def test_one_container_that_went_is_no_gap() -> None:
+    told = one_call()
+    told.tell(CoverageChanged(source="collector.cgroup", families=["cpu"], state="off", container_id="c"))
+    told.s += 1
+    assert coverage(told.end()).families["cpu"].level == "full"
+
+
+def test_a_door_through_which_nothing_came_covers_nothing() -> None:
+    family = coverage(Story().begin().end()).families["model_api"]
+    assert (family.level, family.why) == ("none", "no call came through the door")
+
+
+def test_a_door_that_could_not_be_bound_is_said() -> None:
+    told = Story()
+    told.tell(DoorState(name="openai", ok=False, why="port in use"))
+    assert coverage(told).doors == {"model.openai": "lost: port in use"}
+
+
+def test_calls_of_an_unknown_dialect_make_the_model_api_partial() -> None:
+    told = one_call()
+    told.attempt(turns=0, operation="other", body_digest=None, message_digests=[], dialect="unknown")
+    family = coverage(told.end()).families["model_api"]
+    assert family.level == "partial"
