@@ -17,7 +17,7 @@ default, its unit in its name, and a sentence (`describe`).  Standard library on
 from __future__ import annotations
 
 import dataclasses
-import difflib
+import functools
 import os
 from collections.abc import Iterator, Mapping
 from typing import Final, get_type_hints
@@ -235,7 +235,7 @@ def describe(config: Config) -> list[Setting]:
     defaults = dict(_leaves(Config()))
     shown: list[Setting] = []
     for key, value in _leaves(config):
-        field = _FIELDS[key]
+        field = _fields()[key]
         shown.append(Setting(key, _mask(key, value, secret=field.secret), defaults[key], field.doc))
     return shown
 
@@ -281,12 +281,19 @@ def _leaf_fields(cls: type, prefix: str) -> Iterator[tuple[str, _Field]]:
         yield key, _Field(kind, optional, str(field.metadata["doc"]), bool(field.metadata["secret"]))
 
 
-_FIELDS: Final = dict(_leaf_fields(Config, ""))
-_SECTIONS: Final = {key.split(".")[0] for key in _FIELDS if "." in key}
+@functools.cache
+def _fields() -> dict[str, _Field]:
+    """Every leaf by its dotted key.  Made when first asked for: a run without settings does not pay for it."""
+    return dict(_leaf_fields(Config, ""))
+
+
+@functools.cache
+def _sections() -> frozenset[str]:
+    return frozenset(key.split(".")[0] for key in _fields() if "." in key)
 
 
 def _leaves(config: Config) -> Iterator[tuple[str, Leaf]]:
-    for key in _FIELDS:
+    for key in _fields():
         value: object = config
         for part in key.split("."):
             value = getattr(value, part)
@@ -297,13 +304,13 @@ def _leaves(config: Config) -> Iterator[tuple[str, Leaf]]:
 def _take_table(table: Tree, prefix: str, values: dict[str, Leaf]) -> None:
     for name, value in table.items():
         key = prefix + name
-        if not prefix and name in _SECTIONS:
+        if not prefix and name in _sections():
             if not isinstance(value, dict):
                 raise ConfigError(
                     f"`{name}` is a section, not a value.", remedy=f"Write `[{name}]` and its keys below.", key=name
                 )
             _take_table(value, name + ".", values)
-        elif not prefix and isinstance(value, dict) and value and name not in _FIELDS:
+        elif not prefix and isinstance(value, dict) and value and name not in _fields():
             _take_table(value, name + ".", values)  # an unknown section: its first key names the nearest valid one
         else:
             values[key] = _convert(key, value, source=None, from_text=False)
@@ -311,9 +318,9 @@ def _take_table(table: Tree, prefix: str, values: dict[str, Leaf]) -> None:
 
 def _convert(key: str, value: object, *, source: str | None, from_text: bool) -> Leaf:
     where = f" (from {source})" if source else ""
-    if key not in _FIELDS:
+    if key not in _fields():
         raise ConfigError(f"There is no setting `{key}`{where}.", remedy=_nearest(key), key=key, source=source)
-    field = _FIELDS[key]
+    field = _fields()[key]
     if field.kind is dict:
         if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
             return {str(name): str(item) for name, item in value.items()}
@@ -349,10 +356,12 @@ def _from_text(kind: type, text: str) -> Leaf:
 
 
 def _nearest(key: str) -> str:
-    candidates = difflib.get_close_matches(key, list(_FIELDS), n=1, cutoff=0.5)
+    import difflib
+
+    candidates = difflib.get_close_matches(key, list(_fields()), n=1, cutoff=0.5)
     if not candidates:
         leaf = key.rpartition(".")[2]
-        by_leaf = {known.rpartition(".")[2]: known for known in _FIELDS}
+        by_leaf = {known.rpartition(".")[2]: known for known in _fields()}
         candidates = [by_leaf[name] for name in difflib.get_close_matches(leaf, list(by_leaf), n=1, cutoff=0.6)]
     if candidates:
         return f"Did you mean `{candidates[0]}`? `fairtrial config show` lists all."
@@ -360,6 +369,8 @@ def _nearest(key: str) -> str:
 
 
 def _build(values: Mapping[str, Leaf]) -> Config:
+    if not values:
+        return Config()
     hints = get_type_hints(Config)
     parts: dict[str, object] = {}
     for field in dataclasses.fields(Config):

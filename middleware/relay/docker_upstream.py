@@ -13,7 +13,6 @@ of its name.  Rootless: dockerd-rootless documentation, `$XDG_RUNTIME_DIR/docker
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -96,6 +95,8 @@ def _current_context(text: str | None) -> str:
 
 
 def _from_context(name: str, source: str, folder: str, environ: Mapping[str, str], reader: ReadText) -> DockerUpstream:
+    import hashlib  # late: most runs have no context, and every import delays the command
+
     digest = hashlib.sha256(name.encode()).hexdigest()
     meta = _json_object(reader(os.path.join(folder, "contexts", "meta", digest, "meta.json")))
     endpoints = meta.get("Endpoints")
