@@ -29,7 +29,7 @@ from fairtrial.collectors.membership import Join, Presence
 from fairtrial.collectors.network import NetworkCounters
 from fairtrial.collectors.parse.docker import ContainerFacts
 from fairtrial.collectors.process_tree import ProcessTree
-from fairtrial.collectors.readings import Bucket
+from fairtrial.collectors.readings import Bucket, Edge
 from fairtrial.collectors.victims import OWN, KnownExec, VictimJoiner
 from fairtrial.middleware.core.observations import ContainerSeen, CoverageChanged, Host, MutationSeen, Subject
 from fairtrial.middleware.core.sink import Sink, Source
@@ -230,11 +230,22 @@ class Collectors:
     def _edge_now(self, name: Literal["call_started", "call_ended", "end"]) -> None:
         self._host.edge(name)
         # The newest container first: it is the likeliest to have worked in the step, and `own` is its least telling.
-        for index, watcher in enumerate(reversed(self._watchers.values())):
-            if index < _SYNC_WATCHERS:
-                watcher.reading(name)
-            else:
-                asyncio.get_running_loop().call_soon(watcher.reading, name)
+        watchers = list(reversed(self._watchers.values()))
+        # The end is not waited for by anybody's call, and nothing may be read after its `last` reading.
+        at_once = len(watchers) if name == "end" else _SYNC_WATCHERS
+        for watcher in watchers[:at_once]:
+            watcher.reading(name)
+        self._edge_rest(watchers[at_once:], name)
+
+    def _edge_rest(self, watchers: list[CgroupWatcher], name: Edge) -> None:
+        """One per turn of the loop, so that many containers do not hold up the feed."""
+        if watchers:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._edge_one, watchers, name)
+
+    def _edge_one(self, watchers: list[CgroupWatcher], name: Edge) -> None:
+        watchers[0].reading(name)
+        self._edge_rest(watchers[1:], name)
 
     async def _sample(self) -> None:
         loop = asyncio.get_running_loop()
