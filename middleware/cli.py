@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -20,8 +21,6 @@ from typing import Annotated, NoReturn
 
 import msgspec
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from fairtrial import __version__
 from fairtrial.middleware.attribution.thresholds import load as load_thresholds
@@ -29,7 +28,7 @@ from fairtrial.middleware.closing import judged, recover_orphans
 from fairtrial.middleware.core.config import config_path, describe, read, store_file
 from fairtrial.middleware.core.errors import FairtrialError, UsageError
 from fairtrial.middleware.core.selfevents import Journal
-from fairtrial.middleware.report.text import headline, printable, seconds, show_lines
+from fairtrial.middleware.report.text import headline, printable, seconds, show_lines, table_lines
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.store.merge import merge_file
 from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
@@ -161,17 +160,9 @@ def trials(
         return
     if not rows:
         _leave("no trial matches; `fairtrial run -- COMMAND` makes one", 0)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("trial", "started", "took", "task", "booked", "ended by", "verdict", "sentence"):
-        table.add_column(column, no_wrap=column != "sentence", overflow="ellipsis")
-    for row in rows:
-        table.add_row(*_cells(row))
-    _console().print(table)
-
-
-def _console() -> Console:
-    # A pipe has no width: 200 columns keep one trial on one line for grep.
-    return Console(width=None if sys.stdout.isatty() else 200, highlight=False, markup=False, soft_wrap=False)
+    header = ("trial", "started", "took", "task", "booked", "ended by", "verdict", "sentence")
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    print("\n".join(table_lines([header, *(_cells(row) for row in rows)], width=width)))
 
 
 def _cells(row: TrialRow) -> tuple[str, ...]:

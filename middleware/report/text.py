@@ -6,7 +6,7 @@ The sentences themselves come from the verdict; this file only lays them out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from fairtrial.middleware.core.clock import wall_ns_of
@@ -20,6 +20,7 @@ from fairtrial.middleware.core.records import (
     Outcome,
     Question,
     Step,
+    Tool,
     Trial,
     Verdict,
 )
@@ -138,13 +139,13 @@ def _facts(verdict: Verdict) -> Iterable[str]:
     answers = verdict.answers
     yield f"retry: {answers.retry} · grade: {answers.grade} · reward valid: {answers.reward_valid}"
     if verdict.flips_if:
-        yield f"this turns if: {printable(verdict.flips_if)}"
+        yield f"the verdict {printable(verdict.flips_if)}"
 
 
 def _questions(verdict: Verdict) -> list[str]:
     def line(text: str, question: Question) -> str:
         cited = ", ".join(reference[-6:] for reference in question.by[:6])
-        return f"  {text:<28}{question.answer.value:<9}{cited}"
+        return f"  {text:<32}{question.answer.value:<9}{cited}"
 
     asked = verdict.questions
     return [
@@ -179,8 +180,10 @@ def _steps_table(trial: Trial) -> list[str]:
 def _step_row(step: Step, guilty: int | None) -> str:
     mark = "►" if step.index == guilty else " "
     calls = "; ".join(_call_cell(call) for call in step.calls) or "-"
-    tools = ", ".join(_tool_cell(t.name, t.exit_code) for t in step.tools) or "-"
-    memory = "; ".join(cell for use in step.containers if (cell := _memory_cell(use))) or "-"
+    tools = ", ".join(_tool_cell(tool) for tool in step.tools) or "-"
+    # The command's own cgroup is often shared with half the machine; beside a container it tells nothing.
+    uses = [use for use in step.containers if use.memory_peak_kind != "shared"] or step.containers
+    memory = "; ".join(cell for use in uses if (cell := _memory_cell(use))) or "-"
     return f" {mark}{step.index:>4}  {calls[:33]:<34}{tools[:21]:<22}{memory[:27]:<28}{_events_cell(step)}".rstrip()
 
 
@@ -210,8 +213,10 @@ def _runs(words: list[str]) -> list[str]:
     return [word if count == 1 else f"{word}×{count}" for word, count in folded]
 
 
-def _tool_cell(name: str | None, exit_code: int | None) -> str:
-    return f"{printable(name or '?')}{'' if exit_code is None else f' ({exit_code})'}"
+def _tool_cell(tool: Tool) -> str:
+    # A command without a tool call is the harness's own: a check, a clean-up.
+    name = tool.name or ("exec" if tool.exec_id else "?")
+    return f"{printable(name)}{'' if tool.exit_code is None else f' ({tool.exit_code})'}"
 
 
 def _memory_cell(use: ContainerUse) -> str:
@@ -250,6 +255,17 @@ def _coverage(coverage: Coverage) -> list[str]:
     if coverage.dropped:
         lines.append(f"  dropped: {coverage.dropped} copies of traffic (the traffic itself passed)")
     return lines or ["  nothing was watched"]
+
+
+def table_lines(rows: Sequence[Sequence[str]], *, width: int | None) -> list[str]:
+    """Rows as aligned lines, the last column ragged; cut to `width` columns of a terminal, or whole for a pipe."""
+    columns = [max(len(cell) for cell in column) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    lines: list[str] = []
+    for row in rows:
+        cells = [cell.ljust(size) for cell, size in zip(row, columns, strict=False)]
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        lines.append(line if width is None or len(line) <= width else f"{line[: width - 1]}…")
+    return lines
 
 
 def seconds(value: float) -> str:

@@ -29,7 +29,7 @@ from fairtrial.middleware.core.records import (
     Verdict,
     Victim,
 )
-from fairtrial.middleware.report.text import PREFIX, ending_lines, printable, seconds, show_lines, size
+from fairtrial.middleware.report.text import PREFIX, ending_lines, printable, seconds, show_lines, size, table_lines
 
 ESCAPE = "\x1b[2J\x07"
 
@@ -141,3 +141,9 @@ def test_durations_for_people(value: float, text: str) -> None:
 @pytest.mark.parametrize("value, text", [(0, "0 B"), (1023, "1023 B"), (64 << 20, "64 MiB"), (3 << 30, "3.0 GiB")])
 def test_sizes_for_people(value: int, text: str) -> None:
     assert size(value) == text
+
+
+def test_a_table_keeps_one_row_on_one_line_and_cuts_only_for_a_terminal() -> None:
+    rows = [("a", "bbb", "sentence"), ("aaaa", "b", "another sentence")]
+    assert table_lines(rows, width=None) == ["a     bbb  sentence", "aaaa  b    another sentence"]
+    assert table_lines(rows, width=12) == ["a     bbb  …", "aaaa  b    …"]
