@@ -210,6 +210,10 @@ class Case:
         self.ended_ns: int | None = _at(self.ended)
         self.calls: list[CallSeen] = _calls(assembly, self._attempts, self._open)
         self.main_calls, self.strangers = _without_strangers(self.calls)
+        self._by_step: dict[int, list[CallSeen]] = {}
+        for call in self.main_calls:
+            if call.step is not None:
+                self._by_step.setdefault(call.step, []).append(call)
         self.heads: dict[str, int] = _first_heads(self._attempts.values())
 
     # --- sorting -----------------------------------------------------------------------------------------------
@@ -327,7 +331,7 @@ class Case:
     def may_run_tools(self, step: int) -> bool:
         """False when the step's reply was read whole, tools were on offer, and it asked for none: what ran then in a
         container was the harness's own (a check, a clean-up), not the agent's."""
-        calls = [c for c in self.main_calls if c.step == step]
+        calls = self._by_step.get(step)
         return not calls or not all(
             c.read_whole
             and any(a.whole and a.value.request.has_tools and not a.value.reply.tool_calls for a in c.attempts)

@@ -207,7 +207,6 @@ def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
                     sentence=_words(f"The command ended with exit code 0. {doubt.why}.", doubt.remedy),
                     by=doubt.by,
                 )
-    what = [f"{e.cause} in step {e.step}" if e.step is not None else e.cause for e in events]
     said = "The trial passed, and nothing outside stood in its way."
     if ended:
         event = _strongest(ended)
@@ -216,11 +215,8 @@ def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
             event.sentence,
             "Check that the reward was earned.",
         )
-    elif what:
-        shown = listed(dict.fromkeys(what[:3])) + (
-            f" and {count(len(what) - 3, 'more event')}" if len(what) > 3 else ""
-        )
-        said = f"The trial passed; {shown} did not matter."
+    elif events:
+        said = f"The trial passed. {_in_passing(events)}"
     return _Ruling(
         blame=Blame.NONE,
         event=_strongest(ended) if ended else None,
@@ -258,7 +254,7 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
             sentence=_words(f"{doubt.why}, so neither the model nor the infrastructure can be blamed.", doubt.remedy),
             by=doubt.by,
         )
-    return _model(ctx)
+    return _model(ctx, events)
 
 
 def _candidates(events: Sequence[Event]) -> list[Event]:
@@ -298,10 +294,20 @@ def _gap(ctx: Context, event: Event | None) -> _Ruling | None:
     )
 
 
-def _model(ctx: Context) -> _Ruling:
+def _in_passing(events: Sequence[Event]) -> str:
+    """What happened and did not matter, in one sentence."""
+    rows = _present(events)
+    told = [f"{r.cause} in step {r.step} ({r.why})" if r.step is not None else f"{r.cause} ({r.why})" for r in rows[:3]]
+    more = [count(len(rows) - 3, "more event")] if len(rows) > 3 else []
+    return f"Seen, and without weight: {listed([*told, *more])}."
+
+
+def _model(ctx: Context, events: Sequence[Event]) -> _Ruling:
     unwatched = model.not_watched(ctx)
     said = f"The model failed the task: {model.summary(ctx)}, so nothing outside that was watched stood in its way."
     said += model.own_kill(ctx.case)
+    if events:
+        said += f" {_in_passing(events)}"
     flips = "turns to infra if an outside event turns up in late evidence"
     if unwatched:
         said += f" Not watched: {listed(unwatched)}."

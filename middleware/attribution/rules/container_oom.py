@@ -121,6 +121,9 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     hidden = _hidden(container, group)
     if hidden:
         sentence += f" {hidden}"
+    late = _after_last_word(ctx, group)
+    if late:
+        sentence += " The agent had said its last word by then: what ran after it (verifier or harness) was struck."
     if container.gone is not None and container.gone[1].ended_by == "oom":
         sentence += " The container died with it."
     return Event(
@@ -130,7 +133,7 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         standing=standing,
         ends_call=False,
         step=group.step,
-        phase=group.phase,
+        phase=PhaseName.VERIFY if late else group.phase,
         at_ns=group.at_ns,
         happened=yes(ids),
         ended_or_distorted=ended,
@@ -150,7 +153,7 @@ def _standing(
 ) -> tuple[Standing, Question, str]:
     case = ctx.case
     ids = group.ids
-    if group.phase is PhaseName.VERIFY or container.role == "verifier":
+    if group.phase is PhaseName.VERIFY or container.role == "verifier" or _after_last_word(ctx, group):
         return Standing.TERMINAL, unknown(ids), "it happened while the verifier ran"
     later = first_normal_after(case, container, group.step, inferred=not support)
     if later is not None:
@@ -163,6 +166,16 @@ def _standing(
     if gap is not None:
         return Standing.TERMINAL, unknown([*ids, gap.id]), ""
     return Standing.TERMINAL, yes(ids), "the trial went on and ended for another reason"
+
+
+def _after_last_word(ctx: Context, group: KillGroup) -> bool:
+    """The last reply had asked for nothing more, and the command was not killed itself: it struck none of its steps."""
+    case = ctx.case
+    last = case.last_main
+    if last is None or last.step is None or last.ended_ns is None or group.step != last.step:
+        return False
+    killed = case.trial.signal is not None or case.trial.exit_code == 137
+    return case.finished_in_words and not case.may_run_tools(last.step) and not killed
 
 
 def _not_the_models(

@@ -177,6 +177,19 @@ def test_a_kill_in_the_verifiers_time_is_told_and_does_not_end_the_agent() -> No
     assert ended(verdict) is None
 
 
+def test_a_kill_after_the_agents_last_word_struck_the_verifier_and_not_the_agent() -> None:
+    verdict = Scene().call().ran(0).call(tools=0).ran(137, oom=True).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)
+    assert verdict.phase == "verify"
+    assert ended(verdict) is None
+    assert "said its last word" in verdict.sentence
+
+
+def test_a_verifier_that_ended_well_after_the_last_word_is_no_recovery_of_the_agent() -> None:
+    verdict = Scene().call().ran(137, oom=True).call(tools=0).ran(0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 1)
+
+
 def test_a_kill_in_teardown_explains_nothing() -> None:
     told = Scene().call().ran(1).call(tools=0).end(1)
     told.waited(3).oom()
