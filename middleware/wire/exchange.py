@@ -683,7 +683,7 @@ def judge(status: int | None, tally: Tally, ending: Ending, *, known: bool) -> O
             case _:
                 broken = "truncated"
     if status is None:
-        return "error" if broken in {"truncated", None} else broken
+        return "error" if broken is None or broken == "truncated" else broken
     if status >= 400 or tally.error_in_stream:
         return "error"
     if tally.terminator:

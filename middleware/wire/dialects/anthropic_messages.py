@@ -230,8 +230,9 @@ class _BodyReply(JsonReply):
             return True
         message = _MESSAGE.decode(body)
         tally = self.tally
-        if message.error is not None or message.type == "error":
-            base.note_error(tally, message.error, in_stream=True)
+        error = message.error
+        if error is not None or message.type == "error":
+            base.note_error(tally, error, in_stream=True)
             return False
         if self._operation == "count_tokens":
             tally.input_tokens = message.input_tokens

@@ -182,8 +182,9 @@ class _BodyReply(JsonReply):
             return True
         reply = _CHUNK.decode(body)
         tally = self.tally
-        if reply.error is not None:
-            base.note_error(tally, reply.error, in_stream=True)
+        error = reply.error
+        if error is not None:
+            base.note_error(tally, error, in_stream=True)
             return False
         if self._operation == "models":
             return True
@@ -244,8 +245,9 @@ class _StreamReply(SseReply):
         if event == b"ping":
             return False
         chunk = _CHUNK.decode(data)
-        if chunk.error is not None:
-            base.note_error(tally, chunk.error, in_stream=True)
+        error = chunk.error
+        if error is not None:
+            base.note_error(tally, error, in_stream=True)
             return True
         if event == b"error":
             base.note_error(tally, None, in_stream=True)

@@ -1,5 +1,7 @@
 """Side calls are kept out of the steps; steps are never taken for side calls."""
 
+from typing import Any
+
 from fairtrial.middleware.steps.roles import assign_roles
 from tests.middleware.steps.story import Story
 from tests.middleware.steps.test_attempts import folded
@@ -10,7 +12,8 @@ def roles(told: Story) -> list[str]:
 
 
 def test_plain_turns_are_steps_with_and_without_tools_and_sessions() -> None:
-    for changes in ({}, {"has_tools": False}, {"session": None, "session_kind": None}):
+    variants: list[dict[str, Any]] = [{}, {"has_tools": False}, {"session": None, "session_kind": None}]
+    for changes in variants:
         told = Story()
         for turn in range(4):
             told.attempt(turns=turn, **changes)

@@ -225,7 +225,7 @@ def test_back_pressure_of_the_client_is_told_apart_even_when_it_then_hangs_up() 
     wire.data(ANTHROPIC_STREAM[:400])
     since = wire.now_ns
     wire.ms += 300
-    ending = {"complete": False, "how": "client_gone", "first": "client", "close_how": "rst", "first_ns": wire.now_ns}
+    ending: dict[str, object] = {"complete": False, "how": "client_gone", "first": "client", "first_ns": wire.now_ns}
     wire.json(Kind.RESPONSE_END, ending)
     wire.json(Kind.BLOCKED, {"side": "client", "since_ns": since, "until_ns": wire.now_ns})
     wire.json(Kind.CLOSE, {"first": "client", "how": "rst"})
