@@ -14,7 +14,7 @@ from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, seconds, size, statuses
 from fairtrial.middleware.core.causes import CAUSES
-from fairtrial.middleware.core.records import Evidence, Grade, Trust
+from fairtrial.middleware.core.records import Blame, Evidence, Grade, Trust
 
 _SHOWN: Final = 4
 """Attempts cited one by one; the rest are counted."""
@@ -41,7 +41,9 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
     }
     sentence = fill(cause.template, {k: v for k, v in facts.items() if v})
     if standing is Standing.TERMINAL:
-        differs = unknown(trouble.ids) if fault.with_end else yes(trouble.ids)
+        # A client that was stopped from outside had not given up yet: the next attempt might have succeeded.
+        open_end = fault.with_end or (fault.blame is Blame.INFRA and bool(ctx.sent_signals))
+        differs = unknown(trouble.ids) if open_end else yes(trouble.ids)
         if ctx.ever_completed:
             sentence += " No later model call succeeded."
         else:

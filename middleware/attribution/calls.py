@@ -58,8 +58,6 @@ class Trouble:
     ended: Question
     why_present: str
     fell_back: tuple[str, ...] = ()
-    lost_reply: bool = False
-    """Part of a reply was delivered and the rest, tool call or stop reason included, was lost."""
 
     @property
     def ids(self) -> list[str]:
@@ -161,8 +159,6 @@ def _failed(
     ids = [a.placed.id for a in failed]
     ended_ns = turn.ended_ns if turn.ended_ns is not None else failed[-1].ended_ns
     succeeded_later = last_success is not None and last_success >= ended_ns
-    lost = [a.value.reply for a in failed if a.value.reply.started_content]
-    lost_reply = bool(lost) and (lost[-1].stop_reason is None or lost[-1].open_tool_calls > 0)
     if not succeeded_later:
         gap = watch.door_gap(turn.started_ns)
         return Trouble(
@@ -172,7 +168,6 @@ def _failed(
             standing=Standing.TERMINAL,
             ended=yes(ids) if gap is None else unknown([*ids, gap.id]),
             why_present="the trial went on",
-            lost_reply=lost_reply,
         )
     following = next((t for t in later if t.main), None)
     asked, asks = turn.assistant_turns, following.assistant_turns if following is not None else None
@@ -185,7 +180,6 @@ def _failed(
             standing=Standing.DISTORTING,
             ended=yes(taken),
             why_present="the client took the broken reply for an answer and went on",
-            lost_reply=lost_reply,
         )
     return Trouble(
         turn=turn,

@@ -6,12 +6,16 @@ In: an `Assembly` and thresholds.  Out: a `Context`, built once per verdict.  Wh
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from fairtrial.middleware.attribution.calls import Trouble, Turn, troubles_of, turns_of
 from fairtrial.middleware.attribution.case import Case
 from fairtrial.middleware.attribution.coverage import MemoryWatch, Watch
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.steps.placed import Assembly
+
+ENDING_SIGNALS: Final = frozenset({1, 2, 3, 15})
+"""SIGHUP, SIGINT, SIGQUIT, SIGTERM: what people and schedulers send to end a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,16 @@ class Context:
             troubles=tuple(troubles_of(case, turns, watch, thresholds)),
             thresholds=thresholds,
         )
+
+    @property
+    def sent_signals(self) -> list[int]:
+        """Signals sent to fairtrial from outside that the command ended by; empty when it ended well or by itself."""
+        if self.case.ended is None:
+            return []
+        value = self.case.ended[1]
+        if value.exit_code == 0 and value.signal is None:
+            return []
+        return [s for s in value.forwarded_signals if s in ENDING_SIGNALS]
 
     @property
     def ever_completed(self) -> bool:

@@ -16,7 +16,8 @@ from fairtrial.middleware.core.records import EndedAs
 CRASH_SIGNALS: Final = frozenset({4, 5, 6, 7, 8, 11, 31})
 """SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: a program's own end.  **Source:** signal(7)."""
 
-_KILLED_CODES: Final = frozenset({137, 143})
+KILLED_CODES: Final = frozenset({137, 143})
+"""128 + SIGKILL and 128 + SIGTERM, as shells and runtimes tell them."""
 
 
 def ended_as(ctx: Context, events: list[Event], ended_by: Event | None) -> EndedAs:
@@ -30,7 +31,7 @@ def ended_as(ctx: Context, events: list[Event], ended_by: Event | None) -> Ended
         return EndedAs.AGENT_CRASHED if trial.signal in CRASH_SIGNALS else EndedAs.KILLED
     if trial.exit_code is None:
         return EndedAs.UNKNOWN
-    if trial.exit_code in _KILLED_CODES or (ended_by is not None and ended_by.cause == "operator.cancelled"):
+    if trial.exit_code in KILLED_CODES or (ended_by is not None and ended_by.cause == "operator.cancelled"):
         return EndedAs.KILLED
     if any(e.standing is Standing.TERMINAL and e.ends_call for e in events):
         return EndedAs.AGENT_GAVE_UP

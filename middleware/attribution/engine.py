@@ -65,6 +65,8 @@ RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
     container_killed.find,
 )
 
+_CANCELLED: Final = "operator.cancelled"
+
 _FOLDED_FROM: Final = 4
 """So many present events of one cause and reason are told in one row."""
 
@@ -125,6 +127,9 @@ def _ended_by(events: Sequence[Event]) -> Event | None:
     """
     ended = [e for e in events if e.standing is Standing.TERMINAL and e.phase is not PhaseName.VERIFY]
     last_word = [e for e in ended if e.ends_call and e.cause != "harness.killed"]
+    stopped = next((e for e in ended if e.cause == _CANCELLED), None)
+    if stopped is not None and not any(e.proved for e in ended):
+        return stopped
     if last_word:
         return next((e for e in last_word if e.outside), None)
     return next((e for e in ended if e.outside), None)
@@ -225,7 +230,7 @@ def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
     )
 
 
-_WITH_END: Final = frozenset({"harness.client_timeout", "harness.killed", "operator.cancelled"})
+_WITH_END: Final = frozenset({"harness.client_timeout", "harness.killed", _CANCELLED})
 """What says nothing about a trial that passed: a command may end with a call still open."""
 
 
@@ -237,11 +242,12 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
         gap = _gap(ctx, event)
         if gap is not None:
             return gap
+        stopped = next((e.sentence for e in candidates if e.cause == _CANCELLED and e is not event), "")
         return _Ruling(
             blame=event.blame,
             grade=Grade.PROVED if event.proved else Grade.SUSPECTED,
             event=event,
-            sentence=_words(event.sentence, event.advice),
+            sentence=_words(event.sentence, stopped, event.advice),
             flips_if=event.flips_if,
         )
     gap = _gap(ctx, None)
@@ -309,12 +315,16 @@ def _model(ctx: Context, events: Sequence[Event]) -> _Ruling:
     if events:
         said += f" {_in_passing(events)}"
     flips = "turns to infra if an outside event turns up in late evidence"
+    struck = model.command_killed(ctx.case)
+    if struck:
+        said += f" {struck}"
+        flips = "turns to infra if somebody outside the trial sent the signal"
     if unwatched:
         said += f" Not watched: {listed(unwatched)}."
-        flips = f"turns if something failed in what was not watched: {listed(unwatched)}"
+        flips = f"{flips}; turns if something failed in what was not watched: {listed(unwatched)}"
     return _Ruling(
         blame=Blame.MODEL,
-        grade=Grade.SUSPECTED if unwatched else Grade.PROVED,
+        grade=Grade.SUSPECTED if unwatched or struck else Grade.PROVED,
         sentence=said,
         flips_if=flips,
         evidence=tuple(model.clearing(ctx)),

@@ -17,7 +17,6 @@ from fairtrial.middleware.attribution.call_events import call_event
 from fairtrial.middleware.attribution.calls import Trouble
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
-from fairtrial.middleware.attribution.rules.operator import sent_signals
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Grade
 
@@ -39,7 +38,7 @@ def _abort(ctx: Context, trouble: Trouble) -> Event | None:
     event = call_event(ctx, trouble)
     if not trouble.fault.with_end:
         return event
-    if trouble.standing is not Standing.TERMINAL or _killed_then(ctx, trouble) or sent_signals(ctx):
+    if trouble.standing is not Standing.TERMINAL or _killed_then(ctx, trouble) or ctx.sent_signals:
         return None
     signalled = ctx.case.trial.signal is not None
     cause = CAUSES["harness.killed" if signalled else "harness.client_timeout"]

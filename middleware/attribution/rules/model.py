@@ -16,8 +16,9 @@ from typing import Final
 
 from fairtrial.middleware.attribution.case import AttemptSeen, Case, evidence
 from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS, KILLED_CODES
 from fairtrial.middleware.attribution.rules.container_oom import name_of
-from fairtrial.middleware.attribution.sentences import count, listed
+from fairtrial.middleware.attribution.sentences import count, listed, signal_name
 from fairtrial.middleware.core.records import ContainerUse, Evidence, PhaseName, Step
 
 FAMILY_WORDS: Final[dict[str, str]] = {
@@ -90,6 +91,19 @@ def own_kill(case: Case) -> str:
         said = f" A command of step {step.index} ended with exit code 137 without a kill for memory: "
         return said + "a process of the trial killed it."
     return ""
+
+
+def command_killed(case: Case) -> str:
+    """A clause about a command that itself ended by a kill nobody outside is known to have sent."""
+    signal = case.trial.signal
+    if signal is None and case.trial.exit_code in KILLED_CODES and case.trial.exit_code is not None:
+        signal = case.trial.exit_code - 128
+    if signal is None or signal in CRASH_SIGNALS:
+        return ""
+    return (
+        f"The command itself was ended by {signal_name(signal)}; nothing outside is known to have sent it, and a "
+        "process of the trial could."
+    )
 
 
 def _no_calls(ctx: Context) -> Doubt | None:

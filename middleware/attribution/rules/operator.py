@@ -11,8 +11,6 @@ not answer stays `suspected`.  A signal may come from a process of the same user
 
 from __future__ import annotations
 
-from typing import Final
-
 from fairtrial.middleware.attribution.call_events import call_event
 from fairtrial.middleware.attribution.case import evidence, unknown, yes
 from fairtrial.middleware.attribution.context import Context
@@ -20,9 +18,6 @@ from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.sentences import fill, listed, signal_name
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Blame, Grade, PhaseName
-
-ENDING_SIGNALS: Final = frozenset({1, 2, 3, 15})
-"""SIGHUP, SIGINT, SIGQUIT, SIGTERM: what people and schedulers send to end a run."""
 
 
 def find(ctx: Context) -> list[Event]:
@@ -32,17 +27,8 @@ def find(ctx: Context) -> list[Event]:
     return found
 
 
-def sent_signals(ctx: Context) -> list[int]:
-    """Signals from outside that the command ended by; empty when it ended well or by itself."""
-    if ctx.case.ended is None:
-        return []
-    value = ctx.case.ended[1]
-    sent = [s for s in value.forwarded_signals if s in ENDING_SIGNALS]
-    return [] if value.exit_code == 0 and value.signal is None else sent
-
-
 def _cancelled(ctx: Context) -> list[Event]:
-    sent = sent_signals(ctx)
+    sent = ctx.sent_signals
     if not sent or ctx.case.ended is None:
         return []
     placed = ctx.case.ended[0]

@@ -81,3 +81,15 @@ def test_a_command_that_succeeded_while_connections_failed_says_nothing() -> Non
     told.failed_connections = 3
     told.read("change")
     assert told.call(tools=0).end(1).verdict().blame == "model"
+
+
+def test_a_command_that_was_killed_by_an_unknown_hand_is_only_suspected() -> None:
+    verdict = Scene().call().waited().end(None, signal=9).verdict()
+    assert summary(verdict) == ("model", "suspected", None, None)
+    assert "SIGKILL" in verdict.sentence
+    assert verdict.terminated_by is None
+
+
+def test_a_command_that_crashed_by_its_own_fault_is_not_said_to_be_killed() -> None:
+    verdict = Scene().call().ran(0).call(tools=0).end(None, signal=11).verdict()
+    assert summary(verdict) == ("model", "proved", None, None)

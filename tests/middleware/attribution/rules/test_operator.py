@@ -90,3 +90,10 @@ def test_a_window_change_passed_on_is_not_a_stop() -> None:
 
 def test_a_signal_that_the_command_outlived_is_not_a_stop() -> None:
     assert Scene().call().ran(0).call(tools=0).end(0, forwarded=[15]).verdict().blame == "none"
+
+
+def test_a_client_that_was_stopped_while_it_still_retried_had_not_given_up() -> None:
+    verdict = Scene().call().ran(0).refused(529, times=3).end(130, forwarded=[2]).verdict()
+    assert summary(verdict) == ("infra", "suspected", "model_api.overloaded", 2)
+    assert ended(verdict) == ("operator.cancelled", "suspected", 2)
+    assert "SIGINT" in verdict.sentence
