@@ -37,7 +37,7 @@ from fairtrial.middleware.relay.framing import (
     ResponseFramer,
     Tunnel,
 )
-from fairtrial.middleware.relay.heads import RequestHead, ResponseHead
+from fairtrial.middleware.relay.heads import Body, RequestHead, ResponseHead
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Flag, Kind
 
@@ -211,8 +211,12 @@ class Pair:
                 return
             if self._refusing is not None:
                 return
-            self._take_requests(self._requests.feed(data), t_ns)
             framer = self._requests
+            head = framer.take_whole(data)
+            if head is not None:
+                self._take_whole_request(head, data, t_ns)
+                return
+            self._take_requests(framer.feed(data), t_ns)
             if framer.holding:
                 if framer.held_bytes > self._settings.held_bytes:
                     self._pause(Pause.HELD)
@@ -220,6 +224,28 @@ class Pair:
                 self._watch_dawdling()
         except Exception as error:  # noqa: BLE001 - outermost frame
             self._fault(error)
+
+    def _take_whole_request(self, head: RequestHead, data: bytes, t_ns: int) -> None:
+        """One read, one request: head and body leave in one write."""
+        msg = self._msg = self._msg + 1
+        self._relay.counters.requests += 1
+        new, trial = self._route.rewrite(head)
+        body = data[len(head.raw) :]
+        if not self._down_blind:
+            self._responses.fifo.append(InFlight(msg, head.method, may_tunnel=False))
+        self._to_upstream(new + body if body else new)
+        if trial != self._trial:
+            self._trial = trial
+            self._record(Kind.NOTE, _trial_note(trial), msg, 0, t_ns)
+        self._feed.record_message(
+            (Kind.REQUEST_HEAD, Kind.REQUEST_DATA, Kind.REQUEST_END),
+            (head.raw, body, b'{"wire_bytes":%d,"complete":true}' % len(data)),
+            self.conn,
+            msg,
+            t_ns,
+        )
+        if len(self._responses.fifo) > self._settings.pipeline_depth:
+            self._pause(Pause.PIPELINE)
 
     def _take_requests(self, events: list[RequestEvent], t_ns: int) -> None:
         out: list[bytes] = []
@@ -376,7 +402,7 @@ class Pair:
         pending, self._pending = self._pending, []
         self._pending_bytes = 0
         link.write(pending[0] if len(pending) == 1 else b"".join(pending))
-        if self._eof_pending:
+        if self._eof_pending and not self._requests.held_bytes:
             link.finish()
         self._json(Kind.DIAL, report.as_json(), self._msg)
         self._resume(Pause.DIALLING)
@@ -409,6 +435,19 @@ class Pair:
         responses = self._responses
         if self._up_blind and responses.idle:
             return
+        head = responses.take_whole(data)
+        if head is not None:
+            self._feed.record_message(
+                (Kind.RESPONSE_HEAD, Kind.RESPONSE_DATA, Kind.RESPONSE_END),
+                (head.raw, data[len(head.raw) :], b'{"wire_bytes":%d,"complete":true,"how":"framed"}' % len(data)),
+                self.conn,
+                head.msg,
+                t_ns,
+            )
+            if self._requests.holding and head.msg == self._msg:
+                self._release_to_http(t_ns)
+            self._response_ended()
+            return
         payload: list[bytes] = []
         msg = responses.fifo[0].msg if responses.fifo else 0
         for event in responses.feed(data):
@@ -421,7 +460,8 @@ class Pair:
             if isinstance(event, ResponseHead):
                 msg = event.msg
                 self._record(Kind.RESPONSE_HEAD, event.raw, msg, Flag.INTERIM if event.interim else 0, t_ns)
-                if self._requests.holding and not event.interim and event.msg == self._msg and event.status != 101:
+                decided = not event.interim and event.body is not Body.TUNNEL
+                if decided and self._requests.holding and event.msg == self._msg:
                     self._release_to_http(t_ns)
             elif isinstance(event, MessageEnd):
                 self._record(
@@ -449,8 +489,6 @@ class Pair:
 
     def _release_to_http(self, t_ns: int) -> None:
         """No tunnel came of the upgrade: what was held are requests like any other."""
-        if self._route.policy.docker and self._responses.fifo and self._responses.fifo[0].may_tunnel is False:
-            return
         self._take_requests(self._requests.release_to_http(), t_ns)
         self._resume(Pause.HELD)
         if self._eof_pending and self._upstream is not None:

@@ -150,6 +150,36 @@ class FeedSender:
         except Exception:  # noqa: BLE001 - observing fails open
             self.stats.swallowed += 1
 
+    def record_message(
+        self, kinds: tuple[int, int, int], payloads: tuple[bytes, bytes, bytes], conn: int, msg: int, t_ns: int
+    ) -> None:
+        """Queue head, body (left out if empty) and end of one message at once.  Never blocks, never raises."""
+        try:
+            first, body, last = payloads
+            size = len(first) + len(body) + len(last) + 3 * HEAD.size
+            if self._waiting + size > self._limit or self._lost_records:
+                for kind, payload in zip(kinds, payloads, strict=True):
+                    if payload:
+                        self.record(kind, payload, conn, msg, 0, t_ns)
+                return
+            pack = HEAD.pack
+            head = pack(kinds[0], 0, 0, conn, msg, t_ns, len(first))
+            end = pack(kinds[2], 0, 0, conn, msg, t_ns, len(last))
+            if body:
+                self.stats.records += 3
+                middle = pack(kinds[1], 0, 0, conn, msg, t_ns, len(body))
+                self._queue.append(b"".join((head, first, middle, body, end, last)))
+            else:
+                self.stats.records += 2
+                size -= HEAD.size
+                self._queue.append(b"".join((head, first, end, last)))
+            self._waiting += size
+            self._fresh += size
+            if self._timer is None or self._fresh >= FLUSH_BYTES:
+                self._schedule()
+        except Exception:  # noqa: BLE001 - observing fails open
+            self.stats.swallowed += 1
+
     def record_json(
         self, kind: int, value: dict[str, object], conn: int = 0, msg: int = 0, flags: int = 0, t_ns: int = 0
     ) -> None:

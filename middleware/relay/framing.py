@@ -200,6 +200,26 @@ class RequestFramer:
         """How much is kept back."""
         return len(self._carry)
 
+    def take_whole(self, data: bytes) -> RequestHead | None:
+        """The short path: if one read is exactly one good request, its head; the body is all behind it.
+
+        None, and nothing taken, in every other case: then `feed` it.
+        """
+        if self._body is not Body.NONE or self._carry or self.holding:
+            return None
+        end = data.find(b"\r\n\r\n") + 4
+        if end == 3:
+            return None
+        try:
+            head = read_request_head(data if end == len(data) else data[:end], docker=self._docker)
+        except BadHead:
+            return None
+        if head.may_tunnel or head.body is Body.CHUNKED or head.length_bytes != len(data) - end:
+            return None
+        self.msg += 1
+        self._head = head
+        return head
+
     def feed(self, data: bytes) -> list[RequestEvent]:
         """Take what was read, give what it means.  After a `BadRequest` this framer is dead."""
         events: list[RequestEvent] = []
@@ -345,6 +365,29 @@ class ResponseFramer:
     def wire_bytes(self) -> int:
         """Bytes of the current response so far: head, body, and what of a head was read."""
         return self._wire_bytes + len(self._carry)
+
+    def take_whole(self, data: bytes) -> ResponseHead | None:
+        """The short path: if one read is exactly one whole final response, its head; else None, nothing taken."""
+        if self._body is not Body.NONE or self._carry or not self.fifo:
+            return None
+        end = data.find(b"\r\n\r\n") + 4
+        if end == 3:
+            return None
+        waiting = self.fifo[0]
+        raw = data if end == len(data) else data[:end]
+        if has_bare_line_end(raw):
+            return None
+        try:
+            head = read_response_head(raw, waiting.msg, waiting.method, docker=self._docker)
+        except BadHead:
+            return None
+        if head.interim or head.body > Body.LENGTH:
+            return None
+        if (head.length_bytes if head.body is Body.LENGTH else 0) != len(data) - end:
+            return None
+        self._head = head
+        self.fifo.popleft()
+        return head
 
     def feed(self, data: bytes) -> list[ResponseEvent]:
         """Take what was read and already passed on.  After `Tunnel` or `Blind` feed nothing more."""

@@ -21,6 +21,7 @@ MAX_HEAD_BYTES: Final = 64 * 1024
 OWN_HEADER: Final = b"x-fairtrial-"
 """Header lines whose name begins so are ours: they are taken out of what goes upstream."""
 
+_VERSIONS: Final = frozenset((b"HTTP/1.1", b"HTTP/1.0"))
 _TOKEN: Final = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([1-9][0-9][0-9])[ \r]")
 _OWN_LINES: Final = re.compile(rb"\r\n" + OWN_HEADER + rb"[^\r\n]*", re.IGNORECASE)
@@ -56,6 +57,8 @@ class RequestHead:
     length_bytes: int
     may_tunnel: bool
     """CONNECT, an upgrade, or (Docker) a hijack: what follows belongs to whom the response says."""
+    has_own_lines: bool = False
+    """Lines of ours are in it, which do not go upstream."""
 
     @property
     def target(self) -> bytes:
@@ -111,13 +114,13 @@ def has_bare_line_end(part: bytes | bytearray) -> bool:
     return part.count(b"\n") != part.count(b"\r\n")
 
 
-def judge_grammar(raw: bytes, low: bytes) -> None:
+def judge_grammar(raw: bytes, low: bytes, *, mask: bool) -> None:
     """Let llhttp read the head.  The Upgrade name is masked: with it llhttp would skip a request body.
 
     Raises `BadHead`.
     """
     shown = raw
-    at = low.find(b"\r\nupgrade:")
+    at = low.find(b"\r\nupgrade:") if mask else -1
     while at != -1:
         shown = shown[: at + 2] + b"X-grade" + shown[at + 9 :]
         at = low.find(b"\r\nupgrade:", at + 9)
@@ -140,51 +143,56 @@ def read_request_head(raw: bytes, *, docker: bool = False) -> RequestHead:
     lead = 0
     while raw.startswith(b"\r\n", lead):
         lead += 2
-    low = raw.lower()
-    if raw.count(b"\n") != raw.count(b"\r\n") or raw.count(b"\r") != raw.count(b"\r\n"):
+    line_ends = raw.count(b"\r\n")
+    if raw.count(b"\n") != line_ends or raw.count(b"\r") != line_ends:
         raise BadHead("a bare CR or LF in the head")
     if b"\r\n " in raw or b"\r\n\t" in raw:
         raise BadHead("a folded header line")
-    line_end = raw.find(b"\r\n", lead)
-    parts = raw[lead:line_end].split(b" ")
-    if len(parts) != 3 or parts[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
+    parts = raw[lead : raw.find(b"\r\n", lead)].split(b" ")
+    if len(parts) != 3 or parts[2] not in _VERSIONS:
         raise BadHead("not an HTTP/1 request line")
     method, target, version = parts
-    judge_grammar(raw, low)
-    hosts = spans(low, b"host")
-    if len(hosts) > 1:
-        raise BadHead("two Host lines")
-    if not hosts and version == b"HTTP/1.1":
+    low = raw.lower()
+    upgrade = b"\r\nupgrade:" in low
+    judge_grammar(raw, low, mask=upgrade)
+    host_start = host_end = -1
+    at = low.find(b"\r\nhost:")
+    if at != -1:
+        if low.find(b"\r\nhost:", at + 7) != -1:
+            raise BadHead("two Host lines")
+        host_start, host_end = _trim(raw, at + 7, raw.find(b"\r\n", at + 7))
+    elif version == b"HTTP/1.1":
         raise BadHead("no Host line")
     body, length = _request_body(raw, low, version)
-    upgrades = b"\r\nupgrade:" in low and any(b"upgrade" in low[a:b] for a, b in spans(low, b"connection"))
-    hijack = docker and method == b"POST" and _DOCKER_HIJACK.search(target) is not None
-    host_start, host_end = _trim(raw, *hosts[0]) if hosts else (-1, -1)
+    may_tunnel = method == b"CONNECT"
+    if upgrade:
+        may_tunnel = may_tunnel or any(b"upgrade" in low[a:b] for a, b in spans(low, b"connection"))
+    if docker and method == b"POST":
+        may_tunnel = may_tunnel or _DOCKER_HIJACK.search(target) is not None
     start = lead + len(method) + 1
+    own = b"\r\n" + OWN_HEADER in low
     return RequestHead(
-        raw, method, start, start + len(target), host_start, host_end, body, length,
-        upgrades or hijack or method == b"CONNECT",
+        raw, method, start, start + len(target), host_start, host_end, body, length, may_tunnel, own
     )  # fmt: skip
 
 
 def _request_body(raw: bytes, low: bytes, version: bytes) -> tuple[Body, int]:
-    codings = spans(low, b"transfer-encoding")
-    lengths = spans(low, b"content-length")
-    if codings:
+    at = low.find(b"\r\ncontent-length:")
+    if b"\r\ntransfer-encoding:" in low:
+        codings = spans(low, b"transfer-encoding")
         if version == b"HTTP/1.0":
             raise BadHead("Transfer-Encoding in an HTTP/1.0 request")
-        if lengths:
+        if at != -1:
             raise BadHead("Content-Length and Transfer-Encoding")
         start, end = codings[0]
         if len(codings) > 1 or low[start:end].strip(b" \t") != b"chunked":
             raise BadHead("Transfer-Encoding other than one chunked")
         return Body.CHUNKED, 0
-    if not lengths:
+    if at == -1:
         return Body.NONE, 0
-    if len(lengths) > 1:
+    if low.find(b"\r\ncontent-length:", at + 17) != -1:
         raise BadHead("two Content-Length lines")
-    start, end = lengths[0]
-    value = raw[start:end].strip(b" \t")
+    value = raw[at + 17 : raw.find(b"\r\n", at + 17)].strip(b" \t")
     if not value.isdigit() or len(value) > 18:
         raise BadHead("Content-Length is not a number")
     length = int(value)
@@ -206,20 +214,13 @@ def rewrite(head: RequestHead, target: bytes, host: bytes, extra: bytes = b"") -
     go right behind the request line.
     """
     raw = head.raw
-    if extra:
-        line_end = raw.find(b"\r\n", head.target_end) + 2
-    else:
-        line_end = head.target_end
+    line_end = raw.find(b"\r\n", head.target_end) + 2 if extra else head.target_end
+    new = raw[: head.target_start] + target + raw[head.target_end : line_end] + extra
     if head.host_start >= 0:
-        new = b"".join(
-            (
-                raw[: head.target_start], target, raw[head.target_end : line_end], extra,
-                raw[line_end : head.host_start], host, raw[head.host_end :],
-            )
-        )  # fmt: skip
+        new += raw[line_end : head.host_start] + host + raw[head.host_end :]
     else:
-        new = b"".join((raw[: head.target_start], target, raw[head.target_end : line_end], extra, raw[line_end:]))
-    return _OWN_LINES.sub(b"", new) if OWN_HEADER in raw.lower() else new
+        new += raw[line_end:]
+    return _OWN_LINES.sub(b"", new) if head.has_own_lines else new
 
 
 def read_response_head(raw: bytes, msg: int, method: bytes, *, docker: bool = False) -> ResponseHead:
@@ -236,12 +237,13 @@ def read_response_head(raw: bytes, msg: int, method: bytes, *, docker: bool = Fa
     if status < 200 or status in (204, 304) or method == b"HEAD":
         return ResponseHead(raw, msg, status, Body.NONE, 0)
     low = raw.lower()
-    codings = spans(low, b"transfer-encoding")
-    if codings:
+    if b"\r\ntransfer-encoding:" in low:
+        codings = spans(low, b"transfer-encoding")
         last = b",".join(low[a:b] for a, b in codings).rsplit(b",", 1)[-1].strip(b" \t")
         return ResponseHead(raw, msg, status, Body.CHUNKED if last == b"chunked" else Body.UNTIL_CLOSE, 0)
-    lengths = spans(low, b"content-length")
-    if lengths:
+    at = low.find(b"\r\ncontent-length:")
+    if at != -1:
+        lengths = spans(low, b"content-length")
         values = {part.strip(b" \t") for a, b in lengths for part in raw[a:b].split(b",")}
         value = values.pop()
         if values or not value.isdigit() or len(value) > 18:

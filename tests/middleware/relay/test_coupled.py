@@ -378,7 +378,7 @@ def test_a_fault_in_observing_costs_sight_and_not_a_byte(rig: Rig, monkeypatch: 
     def broken(_self: ResponseFramer, _data: bytes) -> list[object]:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(ResponseFramer, "feed", broken)
+    monkeypatch.setattr(ResponseFramer, "take_whole", broken)
     client = rig.client()
     for _ in range(2):
         client.sendall(request("GET"))
