@@ -7,7 +7,8 @@ Which are ours is judged once (`membership.py`); events of a container wait unti
 An `oom` event is a reason to read the counter, never a count (40 of them came for one kill).  What ended a container is
 read from the order of its events: a `kill` before `die` is the runtime's; an OOM kill just before a `die` with 137 is
 an OOM; another 137 or 143 has no author here.  A kill that no counter reading caught, because the cgroup went first,
-is written from the kernel's log, or from the runtime's `oom` event together with an unexplained kill of the node.
+is written from the kernel's log, or from the runtime's `oom` event together with a kill of the node that is otherwise
+unexplained.
 """
 
 from __future__ import annotations
@@ -94,10 +95,6 @@ class Watch(Protocol):
         """Kills of the node since our start that no counter and no kernel record explains."""
         ...
 
-    def kernel_log_on(self) -> bool:
-        """Whether the kernel's word would have been heard."""
-        ...
-
 
 @dataclass(slots=True)
 class ExecState:
@@ -125,6 +122,7 @@ class ContainerState:
     facts: ContainerFacts | None = None
     alive: bool = False
     ending: bool = False
+    starting: bool = False
     kill: tuple[int | None, int] | None = None
     oom_ns: int | None = None
     kill_counted_ns: int | None = None
@@ -216,6 +214,25 @@ class DockerEvents:
     def find(self, path: str) -> str | None:
         """The container of ours whose id is in a cgroup path."""
         return next((cid for cid, state in self._states.items() if state.join is not None and cid in path), None)
+
+    def find_by_pids(self, pids: list[int]) -> str | None:
+        """The container of ours whose init, or one of whose execs' first processes, is among these."""
+        wanted = set(pids)
+        for cid, state in self._states.items():
+            if state.join is None:
+                continue
+            known = {x.facts.pid for x in state.execs.values() if x.facts is not None}
+            known.add(None if state.facts is None else state.facts.init_pid)
+            if wanted & known:
+                return cid
+        return None
+
+    def undecided(self) -> bool:
+        """Whether some container is still being judged, or its first process being asked for."""
+        return any(
+            state.judging or (state.join is not None and not state.alive and state.starting)
+            for state in self._states.values()
+        )
 
     def note_kill(self, container_id: str) -> None:
         """A kill was counted in its cgroup."""
@@ -416,12 +433,14 @@ class DockerEvents:
             at_ns=event.at_ns,
         )
         if action == "start" and not state.alive:
+            state.starting = True
             self._spawn(self._started(state), "start")
         elif action == "die":
             self._end(state, event)
 
     async def _started(self, state: ContainerState) -> None:
         facts = parse_container(await self._adapter.container(state.container_id))
+        state.starting = False
         if facts is not None and facts.init_pid is not None:
             self._alive(state, facts)
 
@@ -485,10 +504,11 @@ class DockerEvents:
         """A kill whose counter could not be read any more."""
         counted = self._watch.kills_counted(state.container_id) + state.kills_written
         missing, proof = len(self._watch.victims_named(state.container_id)) - counted, "kernel log"
-        if missing <= 0 and counted == 0 and state.oom_ns is not None and not self._watch.kernel_log_on():
+        if missing <= 0 and counted == 0 and state.oom_ns is not None:
             unexplained = self._watch.unexplained_kills()
-            if unexplained is not None and unexplained > 0:
-                missing, proof = unexplained, "docker oom event and /proc/vmstat"
+            written = sum(other.kills_written for other in self._states.values())
+            if unexplained is not None and unexplained > written:
+                missing, proof = 1, "docker oom event and /proc/vmstat"
         if missing <= 0:
             return
         state.kills_written += missing

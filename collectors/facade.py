@@ -109,6 +109,7 @@ class Collectors:
         self._watchers: dict[str, CgroupWatcher] = {}
         self._counted: dict[str, int] = {}
         self._namespaces: dict[int, str] = {}
+        self._directories: dict[Path, str] = {}
         self._bells: PollBells | None = None
         self._own: CgroupPlaces | None = None
         self._own_size = 0
@@ -401,6 +402,8 @@ class Collectors:
             phase=len(self._watchers),
         )
         self._watchers[container_id] = watcher
+        if files.memory_dir is not None:
+            self._directories[files.memory_dir] = container_id
         return watcher
 
     def _say_reset(self, container_id: str) -> None:
@@ -487,11 +490,11 @@ class Collectors:
 
     def settle(self, container_id: str) -> bool:
         """Read what is left of a container that died."""
+        self._kernel_log.drain()
         watcher = self._watchers.get(container_id)
-        if watcher is None or watcher.gone:
-            return True
-        watcher.tick()
-        return watcher.gone
+        if watcher is not None and not watcher.gone:
+            watcher.tick()
+        return (watcher is None or watcher.gone) and self._joiner.unplaced == 0
 
     def kills_counted(self, container_id: str) -> int:
         """By its cgroup's counter, over all its lives."""
@@ -509,11 +512,7 @@ class Collectors:
         if now is None or self._kills_at_start is None:
             return None
         counted = sum(self._counted.values()) + sum(watcher.kills_seen for watcher in self._watchers.values())
-        return now - self._kills_at_start - counted
-
-    def kernel_log_on(self) -> bool:
-        """Whether /dev/kmsg is read."""
-        return self._kernel_log.on
+        return now - self._kills_at_start - counted - self._joiner.elsewhere
 
     # --- Surroundings: what a watcher asks ----------------------------------------------------------------------
 
@@ -554,6 +553,18 @@ class Collectors:
             if own is not None and own != "/" and (memcg == own or memcg.startswith(own + "/")):
                 return OWN
         return found
+
+    def container_in(self, directory: Path) -> str | None:
+        """By the directory of its memory controller, also after it is gone."""
+        return self._directories.get(directory)
+
+    def container_of_pids(self, pids: list[int]) -> str | None:
+        """By a known first process."""
+        return None if self._docker is None else self._docker.find_by_pids(pids)
+
+    def undecided(self) -> bool:
+        """Whether a container is being judged."""
+        return self._docker is not None and self._docker.undecided()
 
     def init_pid_of(self, container_id: str) -> int | None:
         """Its first process."""

@@ -20,7 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairtrial.collectors.parse.kmsg import KilledProcess, OomVerdict, parse_killed, parse_oom_verdict, parse_record
+from fairtrial.collectors.parse.kmsg import (
+    KilledProcess,
+    OomVerdict,
+    parse_group,
+    parse_killed,
+    parse_oom_verdict,
+    parse_record,
+)
 from fairtrial.middleware.core.observations import CoverageChanged, GapSeen
 from fairtrial.middleware.core.sink import Source
 
@@ -35,10 +42,15 @@ _SLACK_NS: Final = 100_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VictimRecord:
-    """One killed process.  `verdict` is None where the kernel wrote no `oom-kill:` line for it (before 4.19)."""
+    """One killed process.
+
+    `verdict` is None where the kernel wrote no `oom-kill:` line for it (before 4.19, or after ten kills in five
+    seconds).  `named`: the verdict names this very process; a member of a group kill carries the group's.
+    """
 
     killed: KilledProcess
     verdict: OomVerdict | None
+    named: bool
     wall_ns: int
     mono_ns: int
     uncertainty_s: float
@@ -78,7 +90,8 @@ class KernelLog:
         self._clock = KernelClock()
         self._fd = -1
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._verdict: tuple[int, OomVerdict] | None = None
+        self._verdict: OomVerdict | None = None
+        self._group: tuple[int, OomVerdict] | None = None
         self._seq: int | None = None
         self._live = False
         self._lost_since: int | None = None
@@ -168,29 +181,49 @@ class KernelLog:
             return
         verdict = parse_oom_verdict(record.text)
         if verdict is not None:
-            self._verdict = (record.since_boot_us, verdict)
+            self._verdict, self._group = verdict, None
+            return
+        memcg = parse_group(record.text)
+        if memcg is not None:
+            self._group = (record.since_boot_us, self._group_verdict(memcg))
             return
         killed = parse_killed(record.text)
         if killed is None:
             return
+        verdict = self._verdict_for(killed, record.since_boot_us)
         wall_ns = time.time_ns() - (time.monotonic_ns() - mono_ns)
         self._on_victim(
             VictimRecord(
                 killed=killed,
-                verdict=self._verdict_for(killed, record.since_boot_us),
+                verdict=verdict,
+                named=verdict is not None and verdict.pid == killed.pid,
                 wall_ns=wall_ns,
                 mono_ns=mono_ns,
                 uncertainty_s=uncertainty_s,
             )
         )
 
+    def _group_verdict(self, memcg: str) -> OomVerdict:
+        """For the members of a group kill: the limit is that of the first victim's verdict, where there was one."""
+        first = self._verdict
+        return OomVerdict(
+            constraint="CONSTRAINT_MEMCG" if first is None else first.constraint,
+            oom_memcg=None if first is None else first.oom_memcg,
+            task_memcg=memcg,
+            comm="",
+            pid=0,
+        )
+
     def _verdict_for(self, killed: KilledProcess, at_us: int) -> OomVerdict | None:
-        """The verdict that this kill carries out: the one that names it, or, in a group kill, the one just before."""
-        if self._verdict is None:
-            return None
-        verdict_us, verdict = self._verdict
-        if verdict.pid == killed.pid or (killed.memcg_oom and 0 <= at_us - verdict_us <= _GROUP_US):
-            return verdict
+        """The verdict that names it, or, just after a group kill was announced, the group's.
+
+        Another kill whose own verdict the kernel left out can so be given the group's; `victims.py` believes the
+        victim's cgroup, where it was seen, before it believes this.
+        """
+        if self._verdict is not None and self._verdict.pid == killed.pid:
+            return self._verdict
+        if self._group is not None and 0 <= at_us - self._group[0] <= _GROUP_US:
+            return self._group[1]
         return None
 
     def drain(self) -> None:

@@ -28,6 +28,8 @@ class Seen:
     comm: str
     ppid: int
     start_ticks: int
+    directory: Path | None = None
+    """The cgroup in which it was first seen."""
 
 
 class ProcessTree:
@@ -51,7 +53,9 @@ class ProcessTree:
             # Somebody else's big cgroup; the newest pids are the likeliest to be ours.
             fresh = frozenset(sorted(fresh)[-_MAX_NEW_PER_SCAN:])
         for pid in fresh:
-            self.look(pid)
+            seen = self.look(pid)
+            if seen is not None and seen.directory is None:
+                seen.directory = directory
         self._alive[directory] = pids
         return len(pids)
 
@@ -88,6 +92,11 @@ class ProcessTree:
         for seen in out[1:]:
             self.look(seen.pid)
         return out
+
+    def directory_of(self, pid: int) -> Path | None:
+        """The watched cgroup in which the process was seen."""
+        seen = self._known.get(pid)
+        return None if seen is None else seen.directory
 
     def descends_from(self, pid: int, ancestor: int) -> bool | None:
         """Whether it does; None when the process was never seen."""

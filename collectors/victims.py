@@ -1,8 +1,9 @@
 """Joins a victim of the OOM killer to its container, its exec and its parents.
 
 In: `VictimRecord`s of the kernel log, the process tree, what is known of containers and execs.  Out: `kernel.oom_kill`.
-The container is found by the victim's cgroup path, which holds the id; the exec by walking up from the victim to the
-exec's first process.  Where that fails and exactly one exec ran, it is named as `only_live_exec`; several: none is.
+The container is found by the victim's cgroup path, which holds the id, or, where the kernel left that line out, by
+the cgroup in which the victim was seen; the exec by walking up from the victim to the exec's first process.  Where that
+fails and exactly one exec ran, it is named as `only_live_exec`; several: none is.
 A record waits a moment for the engine to tell the exec's pid; its times are the kernel's, whenever it is written.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from fairtrial.collectors.kernel_log import VictimRecord
@@ -42,6 +44,18 @@ class Context(Protocol):
         """The watched container (or "own") whose memory cgroup this is."""
         ...
 
+    def container_in(self, directory: Path) -> str | None:
+        """The watched container (or "own") whose cgroup directory this is."""
+        ...
+
+    def container_of_pids(self, pids: list[int]) -> str | None:
+        """The container of ours one of whose known first processes is among these."""
+        ...
+
+    def undecided(self) -> bool:
+        """Whether it is still being judged of some container if it is ours."""
+        ...
+
     def init_pid_of(self, container_id: str) -> int | None:
         """Its first process."""
         ...
@@ -63,44 +77,70 @@ class VictimJoiner:
         self._trial_id = trial_id
         self._tree = tree
         self._context = context
-        self._waiting: dict[asyncio.TimerHandle, tuple[VictimRecord, str]] = {}
+        self._waiting: dict[asyncio.TimerHandle, tuple[VictimRecord, str | None]] = {}
         self.joined: dict[str, list[int]] = {}
         """container id -> pids of its victims"""
         self.seen = 0
+        self.elsewhere = 0
+        """Victims that are none of ours."""
+
+    @property
+    def unplaced(self) -> int:
+        """Victims whose container is still being asked for."""
+        return sum(1 for _, container_id in self._waiting.values() if container_id is None)
 
     @property
     def pending(self) -> int:
-        """Victims whose exec is still being asked for."""
+        """Victims whose container or exec is still being asked for."""
         return len(self._waiting)
 
     def take(self, record: VictimRecord) -> None:
         """A victim of any cgroup of this node."""
         self.seen += 1
+        self._settle(record, None, _WAITS)
+
+    def _place(self, record: VictimRecord) -> str | None:
+        """By the kernel's word if it names this process, else by where the process was seen, else by its parents."""
+        pid = record.killed.pid
         memcg = None if record.verdict is None else record.verdict.task_memcg
-        container_id = self._context.container_of(memcg)
+        if record.named:
+            return self._context.container_of(memcg) or self._ours(pid)
+        directory = self._tree.directory_of(pid)
+        found = None if directory is None else self._context.container_in(directory)
+        if found is None:
+            found = self._context.container_of_pids([pid, *(seen.pid for seen in self._tree.chain(pid))])
+        return found or self._context.container_of(memcg) or self._ours(pid)
+
+    def _ours(self, pid: int) -> str | None:
         child = self._context.child_pid()
-        if container_id is None and child is not None and self._tree.descends_from(record.killed.pid, child):
-            container_id = OWN
-        if container_id is not None:
-            self.joined.setdefault(container_id, []).append(record.killed.pid)
-        self._settle(record, container_id, _WAITS)
+        return OWN if child is not None and self._tree.descends_from(pid, child) else None
 
     def _settle(self, record: VictimRecord, container_id: str | None, waits: int) -> None:
-        if container_id is not None and waits > 0:
-            execs = self._context.execs_of(container_id)
-            if any(not known.settled for known in execs):
-                loop = asyncio.get_running_loop()
-                handle: asyncio.TimerHandle | None = None
+        if container_id is None:
+            container_id = self._place(record)
+            if container_id is not None:
+                self.joined.setdefault(container_id, []).append(record.killed.pid)
+        if waits > 0 and self._early(container_id):
+            loop = asyncio.get_running_loop()
+            handle: asyncio.TimerHandle | None = None
 
-                def again() -> None:
-                    if handle is not None:
-                        self._waiting.pop(handle, None)
-                    self._settle(record, container_id, waits - 1)
+            def again() -> None:
+                if handle is not None:
+                    self._waiting.pop(handle, None)
+                self._settle(record, container_id, waits - 1)
 
-                handle = loop.call_later(_WAIT_STEP_S, again)
-                self._waiting[handle] = (record, container_id)
-                return
+            handle = loop.call_later(_WAIT_STEP_S, again)
+            self._waiting[handle] = (record, container_id)
+            return
+        if container_id is None:
+            self.elsewhere += 1
         self._write(record, container_id)
+
+    def _early(self, container_id: str | None) -> bool:
+        """Whether the engine still owes an answer that could place this victim."""
+        if container_id is None:
+            return self._context.undecided()
+        return any(not known.settled for known in self._context.execs_of(container_id))
 
     def _write(self, record: VictimRecord, container_id: str | None) -> None:
         killed, verdict = record.killed, record.verdict

@@ -18,6 +18,7 @@ _VERDICT = re.compile(
     r"(?:oom_memcg=(?P<oom_memcg>.*?),|(?P<global>global_oom),)"
     r"task_memcg=(?P<task_memcg>.*?),task=(?P<comm>.*),pid=(?P<pid>\d+),uid=(?P<uid>\d+)$"
 )
+_GROUP = re.compile(r"Tasks in (?P<memcg>.*) are going to be killed due to memory\.oom\.group set$")
 _KILLED = re.compile(
     r"Killed process (?P<pid>\d+) \((?P<comm>.*)\),?(?: UID \d+,)? total-vm:(?P<vm>\d+)kB, anon-rss:(?P<anon>\d+)kB, "
     r"file-rss:(?P<file>\d+)kB(?:, shmem-rss:(?P<shmem>\d+)kB)?"
@@ -37,7 +38,10 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OomVerdict:
-    """The line `oom-kill:…`: which limit was hit and whom the killer chose."""
+    """The line `oom-kill:…`: which limit was hit and whom the killer chose.
+
+    The kernel leaves this line out after ten kills within five seconds; `Killed process …` always comes.
+    """
 
     constraint: str
     oom_memcg: str | None
@@ -93,6 +97,12 @@ def parse_oom_verdict(text: str) -> OomVerdict | None:
         comm=found["comm"],
         pid=int(found["pid"]),
     )
+
+
+def parse_group(text: str) -> str | None:
+    """The cgroup that is killed as a whole; its other processes' `Killed` lines follow.  None for any other line."""
+    found = _GROUP.match(text)
+    return None if found is None else found["memcg"]
 
 
 def parse_killed(text: str) -> KilledProcess | None:

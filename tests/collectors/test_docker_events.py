@@ -40,7 +40,6 @@ class Watch:
         self.counted = 0
         self.named: list[int] = []
         self.unexplained: int | None = 0
-        self.log = True
 
     def watch(self, facts: ContainerFacts, *, join: Join) -> ContainerSeen:
         self.watched.append(facts.id)
@@ -63,9 +62,6 @@ class Watch:
 
     def unexplained_kills(self) -> int | None:
         return self.unexplained
-
-    def kernel_log_on(self) -> bool:
-        return self.log
 
 
 class Case:
@@ -312,10 +308,9 @@ async def test_a_kill_whose_counter_went_with_the_cgroup_is_written_from_the_ker
     assert (kill.delta, kill.source_file, kill.total) == (1, "kernel log", None)
 
 
-async def test_without_a_kernel_log_the_oom_event_needs_an_unexplained_kill_of_the_node(case: Case) -> None:
+async def test_without_a_word_of_the_kernel_the_oom_event_needs_an_unexplained_kill_of_the_node(case: Case) -> None:
     await case.begin()
     await case.ours()
-    case.watch.log = False
     case.engine.say(A, "oom")
     await case.died(A, 137)
     assert case.kept.of(OomKill) == []

@@ -52,10 +52,26 @@ def test_all_victims_of_a_group_kill_carry_the_verdict_and_a_later_stranger_does
     it = log(Kept(), victims)
     us = now_us()
     it._take(VERDICT.format(seq=1, us=us, c="a", pid=9).encode(), time.monotonic_ns())
-    for seq, pid in enumerate((9, 10, 11)):
-        it._take(KILLED.format(seq=2 + seq, us=us + 40, pid=pid).encode(), time.monotonic_ns())
+    it._take(KILLED.format(seq=2, us=us + 40, pid=9).encode(), time.monotonic_ns())
+    group = f"6,3,{us + 50},-;Tasks in /docker/a are going to be killed due to memory.oom.group set\n"
+    it._take(group.encode(), time.monotonic_ns())
+    for seq, pid in enumerate((10, 11)):
+        it._take(KILLED.format(seq=4 + seq, us=us + 60, pid=pid).encode(), time.monotonic_ns())
     it._take(KILLED.format(seq=9, us=us + 5_000_000, pid=77).encode(), time.monotonic_ns())
     assert [v.verdict is not None for v in victims] == [True, True, True, False]
+    assert [v.named for v in victims] == [True, False, False, False]
+    assert victims[1].verdict is not None
+    assert victims[1].verdict.task_memcg == "/docker/a"
+
+
+def test_a_kill_whose_verdict_the_kernel_left_out_is_not_given_that_of_the_kill_before() -> None:
+    victims: list[VictimRecord] = []
+    it = log(Kept(), victims)
+    us = now_us()
+    it._take(VERDICT.format(seq=1, us=us, c="a", pid=9).encode(), time.monotonic_ns())
+    it._take(KILLED.format(seq=2, us=us + 40, pid=9).encode(), time.monotonic_ns())
+    it._take(KILLED.format(seq=3, us=us + 90, pid=10).encode(), time.monotonic_ns())
+    assert [v.verdict is not None for v in victims] == [True, False]
 
 
 def test_a_record_from_before_the_trial_is_left_out() -> None:

@@ -21,9 +21,21 @@ class Known:
     execs: list[KnownExec] = field(default_factory=list)
     init: int | None = 100
     child: int | None = None
+    directories: dict[Path, str] = field(default_factory=dict)
+    judging: bool = False
+    ours: tuple[str, ...] = ("/docker/c", "/own")
 
     def container_of(self, memcg: str | None) -> str | None:
-        return {"/docker/c": "c", "/own": "own"}.get(memcg or "")
+        return {"/docker/c": "c", "/own": "own"}.get(memcg or "") if memcg in self.ours else None
+
+    def container_in(self, directory: Path) -> str | None:
+        return self.directories.get(directory)
+
+    def container_of_pids(self, pids: list[int]) -> str | None:
+        return "c" if self.init in pids or any(known.pid in pids for known in self.execs) else None
+
+    def undecided(self) -> bool:
+        return self.judging
 
     def init_pid_of(self, container_id: str) -> int | None:
         return self.init
@@ -42,7 +54,9 @@ def record(pid: int, memcg: str | None = "/docker/c") -> VictimRecord:
         if memcg is None
         else OomVerdict(constraint="CONSTRAINT_MEMCG", oom_memcg=memcg, task_memcg=memcg, comm="tail", pid=pid)
     )
-    return VictimRecord(killed=killed, verdict=verdict, wall_ns=10, mono_ns=20, uncertainty_s=0.001)
+    return VictimRecord(
+        killed=killed, verdict=verdict, named=verdict is not None, wall_ns=10, mono_ns=20, uncertainty_s=0.001
+    )
 
 
 def known(name: str, pid: int | None, *, settled: bool = True) -> KnownExec:
@@ -60,8 +74,8 @@ class Case:
             files.stat(pid, comm, ppid)
         files.stat(110, "child-of-init", 100)
         tree = ProcessTree(files.proc)
-        for pid in (100, 110, 200, 201, 202, 300):
-            tree.look(pid)
+        (folder / "cgroup.procs").write_text("100 110 200 201 202 300")
+        tree.scan(folder)
         self.joiner = VictimJoiner(self.kept.source("collector.kernel_log"), trial_id="t", tree=tree, context=context)
 
     def one(self) -> KernelOomKill:
@@ -137,6 +151,31 @@ async def test_a_victim_waits_for_the_pid_of_its_exec_and_keeps_the_kernels_time
     assert case.one().exec_join == "process_tree"
     assert case.kept.all[0].mono_ns == 20
     assert case.joiner.pending == 0
+
+
+def test_a_victim_without_a_verdict_is_placed_by_the_cgroup_in_which_it_was_seen(tmp_path: Path) -> None:
+    """The kernel leaves the verdict line out after ten kills in five seconds."""
+    case = Case(tmp_path, Known(execs=[known("e1", 200)], directories={tmp_path: "c"}))
+    case.joiner.take(record(202, None))
+    assert (case.one().container_id, case.one().exec_id) == ("c", "e1")
+    assert case.joiner.joined == {"c": [202]}
+
+
+def test_a_victim_without_a_verdict_that_is_a_known_first_process_is_placed_by_it(tmp_path: Path) -> None:
+    case = Case(tmp_path, Known())
+    case.joiner.take(record(100, None))
+    assert (case.one().container_id, case.one().victim.role) == ("c", "init")
+
+
+async def test_a_victim_of_a_container_that_is_still_being_judged_waits_for_the_judgement(tmp_path: Path) -> None:
+    context = Known(judging=True, ours=())
+    case = Case(tmp_path, context)
+    case.joiner.take(record(100))
+    assert case.joiner.unplaced == 1
+    context.judging, context.ours = False, ("/docker/c",)
+    await eventually(lambda: case.kept.all)
+    assert case.one().container_id == "c"
+    assert case.joiner.elsewhere == 0
 
 
 async def test_what_still_waits_at_the_end_is_written(tmp_path: Path) -> None:

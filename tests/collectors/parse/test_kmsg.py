@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fairtrial.collectors.parse.kmsg import parse_killed, parse_oom_verdict, parse_record
+from fairtrial.collectors.parse.kmsg import parse_group, parse_killed, parse_oom_verdict, parse_record
 
 DATA = Path(__file__).parents[2] / "data" / "kmsg" / "memcg_6.18.txt"
 ID = "a410d4d030fb9039172e84427b950b5595ef71eea4ad316b33645dc35d946b8d"
@@ -57,6 +57,12 @@ def test_continuation_lines_are_dropped_and_escapes_undone() -> None:
     record = parse_record(b"6,339,5140900,-;caf\\xc3\\xa9\n SUBSYSTEM=acpi\n")
     assert record.text == "caf\u00c3\u00a9"
     assert (record.seq, record.since_boot_us) == (339, 5140900)
+
+
+def test_a_group_kill_announces_its_cgroup() -> None:
+    line = "Tasks in /kubepods/a b are going to be killed due to memory.oom.group set"
+    assert parse_group(line) == "/kubepods/a b"
+    assert parse_group("Tasks in a hurry") is None
 
 
 def test_other_lines_are_neither() -> None:
