@@ -58,7 +58,7 @@ class RelayConfig:
         ),
     )
     feed_limit_bytes: int = dataclasses.field(
-        default=32 << 20, metadata=_doc("Copies waiting for the observer; what does not fit is dropped and counted.")
+        default=16 << 20, metadata=_doc("Copies waiting for the observer; what does not fit is dropped and counted.")
     )
     close_grace_s: float = dataclasses.field(
         default=0.02, metadata=_doc("How long open connections may end by themselves once the command is gone.")

@@ -36,7 +36,7 @@ _FEED_FD: Final = 3
 _MAX_RESTARTS: Final = 1
 _LOG_LIMIT_BYTES: Final = 4 << 20
 _HELLO_TIMEOUT_S: Final = 0.5
-_EOF_GRACE_S: Final = 0.05
+_EOF_GRACE_S: Final = 1.0
 _READ_BYTES: Final = 1 << 16
 _MISLEADING: Final = (
     "PYTHONWARNINGS",
@@ -198,7 +198,7 @@ class ObserverLink:
             if not self.alive:
                 if closer:
                     break
-                closer = True
+                closer, began_ns = True, clock.mono_ns()
                 self._close_only()
                 self._say_end(ended)
                 continue

@@ -22,7 +22,7 @@ from typing import Final, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from fairtrial.middleware.core import clock
-from fairtrial.middleware.core.errors import EX_TEMPFAIL, CommandError, HostError, UpstreamError
+from fairtrial.middleware.core.errors import EX_TEMPFAIL, CommandError, HostError, OwnBug, UpstreamError
 from fairtrial.middleware.relay import child, environment, settings_files, signals
 from fairtrial.middleware.relay.child import ExitStatus
 from fairtrial.middleware.relay.environment import Mutation
@@ -79,6 +79,7 @@ class Session:
         self._loop = new_event_loop()
         self._workers = _AfterStart()
         self._loop.set_default_executor(self._workers)
+        self._loop.set_exception_handler(self._on_loop_error)
         self._feed = FeedSender(None, limit_bytes=prepared.config.relay.feed_limit_bytes)
         self._relay = Relay(relay_settings(prepared.environ), self._feed)
         self._door_urls: dict[str, str] = {}
@@ -102,7 +103,13 @@ class Session:
 
     def run(self) -> ExitStatus:
         """Start the command, relay, and give the status that this process must end with."""
-        status = self._loop.run_until_complete(self._run())
+        try:
+            status = self._loop.run_until_complete(self._run())
+        except Exception as error:  # whatever we did wrong, the command is not to suffer for it
+            if self._ended is None:
+                raise
+            say(str(OwnBug(f"fairtrial failed while the command ran: {error!r}.")))
+            status = self._loop.run_until_complete(self._ended)
         self._prepared.runtime.remove()
         return status
 
@@ -238,7 +245,10 @@ class Session:
 
     def _reap(self) -> None:
         assert self._link is not None
-        self._link.reap()
+        try:
+            self._link.reap()
+        except Exception as error:  # noqa: BLE001 - the observer's end must not hide the command's
+            self._note("swallowed", error=repr(error))
         while self._pid is not None and self._ended is not None and not self._ended.done():
             change = child.poll(self._pid)
             if change is None:
@@ -306,6 +316,11 @@ class Session:
             )
         if prepared.options.gate:
             say(f"--gate has no verdict to go by, so the command's own status is kept (not {EX_TEMPFAIL}).")
+
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+        """A fault in a callback of ours: recorded, not printed into the agent's output."""
+        del loop
+        self._note("swallowed", error=str(context.get("exception") or context.get("message")))
 
     def _note(self, event: str, **facts: object) -> None:
         self._feed.record_json(Kind.NOTE, {"event": event, **facts})
