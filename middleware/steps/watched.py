@@ -29,12 +29,25 @@ END_GRACE_NS: Final = 1_000_000
 
 
 @dataclass(slots=True)
-class _Source:
-    families: set[str] = field(default_factory=set[str])
-    state: str = "on"
+class _Watch:
+    """One source's view of one family, of one container or (None) of all."""
+
     on_since_ns: int | None = None
     trouble: str | None = None
-    """Why this source did not see everything, the first reason."""
+    """Why it did not see everything, the first reason."""
+
+
+@dataclass(slots=True)
+class _Source:
+    state: str | None = None
+    watches: dict[tuple[str, str | None], _Watch] = field(default_factory=dict[tuple[str, str | None], _Watch])
+    """By family and container."""
+
+    def watch(self, family: str, container: str | None = None) -> _Watch:
+        return self.watches.setdefault((family, container), _Watch())
+
+    def of(self, family: str) -> list[tuple[str | None, _Watch]]:
+        return [(container, watch) for (name, container), watch in self.watches.items() if name == family]
 
 
 def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: int | None) -> Coverage:
@@ -49,14 +62,13 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
         if isinstance(value, CoverageChanged):
             _change(sources.setdefault(value.source, _Source()), value, one.at_ns, ended_ns)
         elif isinstance(value, DoorState):
-            name = _door_name(value)
-            source = sources.setdefault(name, _Source())
-            if value.door == "model":
-                source.families.add("model_api")
+            source = sources.setdefault(_door_name(value), _Source())
+            watch = source.watch("model_api" if value.door == "model" else value.door)
             if value.ok:
-                source.on_since_ns = source.on_since_ns or one.at_ns
+                source.state = source.state or "on"
+                watch.on_since_ns = watch.on_since_ns or one.at_ns
             else:
-                source.state = source.trouble = f"lost: {value.why or 'not bound'}"
+                source.state = watch.trouble = f"lost: {value.why or 'not bound'}"
         elif isinstance(value, GapSeen):
             gaps.append(
                 Gap(
@@ -73,9 +85,11 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
         dropped = 0
     first_ns = calls[0].started_wall_ns if calls else None
     return Coverage(
-        doors={n.removeprefix("door."): s.state for n, s in sorted(sources.items()) if n.startswith("door.")},
+        doors={n.removeprefix("door."): s.state or "off" for n, s in sorted(sources.items()) if n.startswith("door.")},
         collectors={
-            n.removeprefix("collector."): s.state for n, s in sorted(sources.items()) if not n.startswith("door.")
+            n.removeprefix("collector."): s.state or "off"
+            for n, s in sorted(sources.items())
+            if not n.startswith("door.")
         },
         families={family: _family(family, sources, calls, first_ns) for family in FAMILIES},
         gaps=gaps,
@@ -88,32 +102,38 @@ def _door_name(value: DoorState) -> str:
 
 
 def _change(source: _Source, value: CoverageChanged, at_ns: int, ended_ns: int | None) -> None:
-    source.families.update(value.families)
+    container = value.container_id
     if value.state == "on":
-        if source.on_since_ns is None:
-            source.on_since_ns = at_ns
-        source.state = "on"
+        for family in value.families:
+            watch = source.watch(family, container)
+            watch.on_since_ns = watch.on_since_ns if watch.on_since_ns is not None else at_ns
+            if value.why is not None:
+                # On, but with a limit that the source itself names.
+                watch.trouble = watch.trouble or value.why
+        source.state = "on" if container is None or source.state is None else source.state
         return
     if value.state == "off" and ended_ns is not None and at_ns >= ended_ns - END_GRACE_NS:
         # Put away after the command's end: it saw all there was.
         return
-    if value.state == "off" and value.container_id is not None and value.why is None:
+    if value.state == "off" and container is not None and value.why is None:
         # One container is gone; the source itself goes on.
         return
     text = f"{value.state}: {value.why}" if value.why else value.state
-    source.trouble = source.trouble or text
-    if value.container_id is None:
+    for family in value.families:
+        watch = source.watch(family, container)
+        watch.trouble = watch.trouble or text
+    if container is None:
         source.state = text
 
 
 def _gap(sources: dict[str, _Source], value: GapSeen) -> None:
+    """A gap of a source lies on its own watches of the families; one of the observer or the feed on everybody's."""
     why = f"gap: {value.why}" if value.why else "gap"
-    source = sources.get(value.source)
-    if source is not None:
-        source.trouble = source.trouble or why
-    for other in sources.values():
-        if other.families.intersection(value.families) and (value.source in {"observer", "feed"} or source is None):
-            other.trouble = other.trouble or why
+    named = sources.get(value.source)
+    for source in [named] if named is not None and value.source != "observer" else sources.values():
+        for (family, _), watch in source.watches.items():
+            if family in value.families or (named is not None and not value.families):
+                watch.trouble = watch.trouble or why
 
 
 def _family(
@@ -121,9 +141,10 @@ def _family(
 ) -> FamilyCoverage:
     best = FamilyCoverage(level="none", why="no source watched")
     for name, source in sorted(sources.items()):
-        if family not in source.families:
+        watches = source.of(family)
+        if not watches:
             continue
-        found = _level(name, source, first_ns)
+        found = _level(name, watches, first_ns)
         if _RANK[found.level] > _RANK[best.level] or (best.why == "no source watched" and found.level == "none"):
             best = found
     if family == "model_api" and best.level != "none":
@@ -131,14 +152,23 @@ def _family(
     return best
 
 
-def _level(name: str, source: _Source, first_ns: int | None) -> FamilyCoverage:
-    if source.on_since_ns is None:
-        return FamilyCoverage(level="none", why=f"{name} {source.trouble or 'was never on'}")
-    if source.trouble is not None:
-        return FamilyCoverage(level="partial", why=f"{name} {source.trouble}")
-    if first_ns is not None and source.on_since_ns > first_ns:
-        return FamilyCoverage(level="partial", why=f"{name} came on after the first call")
-    return FamilyCoverage(level="full")
+def _level(name: str, watches: list[tuple[str | None, _Watch]], first_ns: int | None) -> FamilyCoverage:
+    """How well one source watched a family: as well as its worst watched container."""
+    whys = [f"{name} {why}" for container, watch in watches if (why := _flaw(container, watch, first_ns)) is not None]
+    if not any(watch.on_since_ns is not None for _, watch in watches):
+        return FamilyCoverage(level="none", why=whys[0])
+    return FamilyCoverage(level="partial", why=whys[0]) if whys else FamilyCoverage(level="full")
+
+
+def _flaw(container: str | None, watch: _Watch, first_ns: int | None) -> str | None:
+    if watch.trouble is not None:
+        return watch.trouble
+    if watch.on_since_ns is None:
+        return "was never on"
+    # A container may be born at any time; what watches everything must have been there from the first call.
+    if container is None and first_ns is not None and watch.on_since_ns > first_ns:
+        return "came on after the first call"
+    return None
 
 
 def _calls_seen(best: FamilyCoverage, calls: Iterable[FoldedCall]) -> FamilyCoverage:

@@ -84,3 +84,23 @@ def test_calls_of_an_unknown_dialect_make_the_model_api_partial() -> None:
     told.attempt(turns=0, operation="other", body_digest=None, message_digests=[], dialect="unknown")
     family = coverage(told.end()).families["model_api"]
     assert family.level == "partial"
+
+
+def test_one_family_of_a_container_that_cannot_be_read_leaves_the_others_full() -> None:
+    told = Story()
+    told.tell(CoverageChanged(source="collector.cgroup", families=["memory"], container_id="c"))
+    why = "blkio is not mounted"
+    told.tell(CoverageChanged(source="collector.cgroup", families=["disk"], state="off", why=why, container_id="c"))
+    told.s += 1
+    told.attempt(turns=0)
+    families = coverage(told.end()).families
+    assert families["memory"].level == "full"
+    assert (families["disk"].level, families["disk"].why) == ("none", "collector.cgroup off: blkio is not mounted")
+
+
+def test_a_source_that_names_a_limit_of_its_own_is_partial() -> None:
+    told = one_call()
+    why = "partial: the network namespace is shared"
+    told.tell(CoverageChanged(source="collector.network", families=["network"], why=why, container_id="own"))
+    family = coverage(told.end()).families["network"]
+    assert (family.level, family.why) == ("partial", f"collector.network {why}")
