@@ -60,22 +60,9 @@ class AttemptSeen:
     value: AttemptEnded
     started_ns: int
     ended_ns: int
-
-    @property
-    def whole(self) -> bool:
-        """A reply that is not an error and came whole, as the door read it.
-
-        A cut after the stop reason lost only the end mark: nothing of the reply is missing.
-        """
-        value = self.value
-        reply = value.reply
-        at_the_mark = value.outcome == "truncated" and reply.stop_reason is not None and not reply.open_tool_calls
-        return (
-            (value.outcome == "ok" or at_the_mark)
-            and not reply.error_in_stream
-            and (reply.status is None or reply.status < 400)
-            and not (reply.html and value.request.operation == "chat")
-        )
+    whole: bool
+    """A reply that is not an error and came whole, as the door read it.  A cut after the stop reason lost only the end
+    mark: nothing of the reply is missing."""
 
     @property
     def length_s(self) -> float:
@@ -96,19 +83,13 @@ class CallSeen:
     fell_back: frozenset[str]
     started_ns: int
     ended_ns: int | None
+    completed: bool
+    read_whole: bool
+    """Completed, and nothing of the reply was hidden from the door."""
 
     @property
     def main(self) -> bool:
         return self.role in MAIN_ROLES
-
-    @property
-    def completed(self) -> bool:
-        return any(a.whole for a in self.attempts)
-
-    @property
-    def read_whole(self) -> bool:
-        """Completed, and nothing of the reply was hidden from the door."""
-        return any(a.whole and (a.value.parse == "full" or a.value.reply.terminator is True) for a in self.attempts)
 
     @property
     def last(self) -> AttemptSeen | None:
@@ -355,7 +336,19 @@ def _attempt(placed: Placed, value: AttemptEnded) -> AttemptSeen:
         value=value,
         started_ns=started,
         ended_ns=started + length if length > 0 else max(started, placed.at_ns),
+        whole=_whole(value),
     )
+
+
+def _whole(value: AttemptEnded) -> bool:
+    reply = value.reply
+    if reply.error_in_stream or (reply.status is not None and reply.status >= 400):
+        return False
+    if reply.html and value.request.operation == "chat":
+        return False
+    if value.outcome == "ok":
+        return True
+    return value.outcome == "truncated" and reply.stop_reason is not None and not reply.open_tool_calls
 
 
 def _calls(assembly: Assembly, ended: dict[str, AttemptSeen], opened: dict[str, Placed]) -> list[CallSeen]:
@@ -389,6 +382,8 @@ def _calls(assembly: Assembly, ended: dict[str, AttemptSeen], opened: dict[str, 
                 fell_back=frozenset((call.fell_back or "").split(",")) - {""},
                 started_ns=mine[0].started_ns if mine else mine_open[0].at_ns,
                 ended_ns=None if mine_open or not mine else mine[-1].ended_ns,
+                completed=any(a.whole for a in mine),
+                read_whole=any(a.whole and (a.value.parse == "full" or a.value.reply.terminator is True) for a in mine),
             )
         )
     return sorted(calls, key=lambda c: (c.started_ns, c.id))
