@@ -44,10 +44,10 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
         # A client that was stopped from outside had not given up yet: the next attempt might have succeeded.
         open_end = fault.with_end or (fault.blame is Blame.INFRA and bool(ctx.sent_signals))
         differs = unknown(trouble.ids) if open_end else yes(trouble.ids)
-        if ctx.ever_completed:
-            sentence += " No later model call succeeded."
-        else:
+        if ctx.never_ran:
             sentence += " No model call ever completed, so the trial never ran."
+        else:
+            sentence += " No later model call succeeded."
     else:
         differs = unknown(trouble.ids)
         sentence += " " + _what_it_bent(trouble)

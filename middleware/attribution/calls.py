@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from typing import Final
 
 from fairtrial.middleware.attribution.case import AttemptSeen, CallSeen, Case, unknown, upstream, yes
 from fairtrial.middleware.attribution.coverage import Watch
@@ -21,7 +22,9 @@ from fairtrial.middleware.attribution.faults import Fault, classify
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.core.records import PhaseName, Question
 
-OUTSIDE_CAUSES: tuple[str, ...] = ("model_api.", "gateway.", "network.")
+_CITED: Final = 12
+
+OUTSIDE_CAUSES: Final[tuple[str, ...]] = ("model_api.", "gateway.", "network.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +64,9 @@ class Trouble:
 
     @property
     def ids(self) -> list[str]:
-        return [a.placed.id for a in self.failed]
+        """The attempts that are cited: all, or the first ones and the last of a long row."""
+        cited = self.failed if len(self.failed) <= _CITED else (*self.failed[: _CITED - 1], self.failed[-1])
+        return [a.placed.id for a in cited]
 
     @property
     def length_s(self) -> float:

@@ -57,3 +57,9 @@ class Context:
     def ever_completed(self) -> bool:
         """Whether any main call brought a whole reply."""
         return any(turn.completed for turn in self.turns)
+
+    @property
+    def never_ran(self) -> bool:
+        """No step and not a token: what happened outside kept the trial from starting."""
+        replies = [a.value.reply for turn in self.turns for a in turn.attempts]
+        return not self.ever_completed and not any(r.started_content or r.output_tokens for r in replies)

@@ -25,7 +25,7 @@ def ended_as(ctx: Context, events: list[Event], ended_by: Event | None) -> Ended
     trial = ctx.case.trial
     if ctx.case.ended is None or trial.closed != "normal":
         return EndedAs.UNKNOWN
-    if not ctx.ever_completed and ended_by is not None:
+    if ctx.never_ran and ended_by is not None:
         return EndedAs.NEVER_RAN
     if trial.signal is not None:
         return EndedAs.AGENT_CRASHED if trial.signal in CRASH_SIGNALS else EndedAs.KILLED

@@ -87,6 +87,10 @@ def test_an_outcome_that_nobody_recorded_is_nobodys() -> None:
     assert Scene().call().ran(0).end(None).verdict().blame == "indeterminate"
 
 
+def test_no_observations_at_all_are_nobodys() -> None:
+    assert Scene().verdict([]).blame == "indeterminate"
+
+
 # --- what outranks what ---------------------------------------------------------------------------------------------
 
 
