@@ -348,6 +348,15 @@ def head_tally(head: ResponseHead, request_id_header: str | None) -> Tally:
     )
 
 
+def is_stream(tally: Tally, status: int, request: RequestFacts) -> bool:
+    """Whether a reply is an event stream: it says so, or was asked to be one and says nothing else (as some servers
+    do).""" if status >= 400:
+        return False
+    if tally.content_type == "text/event-stream":
+        return True
+    return bool(request.stream) and tally.content_type not in {"application/json", "text/html"}
+
+
 def retry_after_s(headers: Headers) -> float | None:
     """Seconds that the server asks to wait: `retry-after-ms`, or Retry-After as seconds or as a date (RFC 9110,
     10.2.3)."""

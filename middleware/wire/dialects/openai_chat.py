@@ -100,9 +100,9 @@ class OpenAIChat:
             return base.bare_facts(head, operation, raw_digest=digest(body), unreadable=type(error).__name__)
 
     def read_reply(self, head: ResponseHead, request: RequestFacts) -> ReplyReader:
-        """SSE when the response says so, one JSON body else."""
+        """An event stream or one JSON body, as `base.is_stream` tells."""
         tally = base.head_tally(head, "x-request-id")
-        if tally.content_type == "text/event-stream" and head.status < 400:
+        if base.is_stream(tally, head.status, request):
             return _StreamReply(tally)
         return _BodyReply(tally, status=head.status, operation=request.operation)
 

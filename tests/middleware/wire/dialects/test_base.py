@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.dialects import base
 from fairtrial.middleware.wire.dialects.base import Tally, TextDigest, command_digest, error_names, retry_after_s
 from fairtrial.middleware.wire.http1 import Headers
@@ -74,3 +75,21 @@ def test_a_json_body_beyond_the_bound_is_not_kept_and_makes_no_claim(monkeypatch
     assert reply._parts == []
     reply.finish(whole=True)
     assert (reply.tally.terminator, reply.tally.unread_frames) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    "media, status, asked, stream",
+    [
+        ("text/event-stream", 200, False, True),
+        ("text/event-stream", 529, True, False),
+        (None, 200, True, True),
+        ("application/octet-stream", 200, True, True),
+        ("application/json", 200, True, False),
+        ("text/html", 200, True, False),
+        (None, 200, False, False),
+    ],
+)
+def test_a_reply_is_a_stream_when_it_says_so_or_was_asked_to_be(
+    media: str | None, status: int, asked: bool, stream: bool
+) -> None:
+    assert base.is_stream(Tally(content_type=media), status, RequestFacts(stream=asked)) is stream
