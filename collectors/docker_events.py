@@ -23,6 +23,7 @@ from typing import Final, Literal, Protocol
 from fairtrial.collectors.docker_adapter import DockerAdapter, DockerUpstream, EngineFacts
 from fairtrial.collectors.membership import Join, Presence, Refused, judge
 from fairtrial.collectors.parse.docker import (
+    TRIAL_LABEL,
     ContainerFacts,
     EventFacts,
     ExecFacts,
@@ -360,7 +361,7 @@ class DockerEvents:
         """A container that was gone before it could be inspected: its `create` event tells when it was made."""
         for event in state.waiting:
             if event.action == "create":
-                labels = {} if event.trial_label is None else {"fairtrial.trial": event.trial_label}
+                labels = {} if event.trial_label is None else {TRIAL_LABEL: event.trial_label}
                 return ContainerFacts(id=state.container_id, created_ns=event.at_ns, labels=labels)
         return None
 

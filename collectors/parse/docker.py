@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final, cast
 
-KEPT_LABELS: Final = ("com.docker.compose.project", "com.docker.compose.service", "fairtrial.trial", "fairtrial.run")
+from fairtrial.middleware.core import semconv
+
+KEPT_LABELS: Final = ("com.docker.compose.project", "com.docker.compose.service", semconv.TRIAL, semconv.RUN)
 TRIAL_VARIABLE: Final = "FAIRTRIAL_TRIAL"
-TRIAL_LABEL: Final = "fairtrial.trial"
+TRIAL_LABEL: Final = semconv.TRIAL
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)$")
 _SHELL = re.compile(r"(?:\S*/)?(?:ba|da|a|z|k)?sh(?: -\S+)*? -\w*c (?P<text>.*)$", re.DOTALL)
 
