@@ -349,8 +349,8 @@ def head_tally(head: ResponseHead, request_id_header: str | None) -> Tally:
 
 
 def is_stream(tally: Tally, status: int, request: RequestFacts) -> bool:
-    """Whether a reply is an event stream: it says so, or was asked to be one and says nothing else (as some servers
-    do).""" if status >= 400:
+    """Whether a reply is an event stream: it says so, or was asked to be one and does not deny it."""
+    if status >= 400:
         return False
     if tally.content_type == "text/event-stream":
         return True
