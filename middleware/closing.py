@@ -15,6 +15,7 @@ import msgspec
 
 from fairtrial.middleware.attribution.engine import judge
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.observations import Observation, Subject, TrialEnded
 from fairtrial.middleware.core.records import Blame, Grade, Outcome, Trial, Verdict
@@ -27,6 +28,7 @@ from fairtrial.middleware.store.writer import StoreWriter
 
 GATE_EXIT: Final = 75
 """EX_TEMPFAIL: worth a retry."""
+STILL_CLOSING_S: Final = 10.0
 
 
 def judged(
@@ -80,12 +82,16 @@ def gate_answer(trial: Trial) -> int | None:
 def recover_orphans(store: Path, writer: StoreWriter, journal: Journal) -> int:
     """Close the trials whose run process and observer are both dead, as `recovered`; how many there were."""
     database = open_database(store, read_only=True)
+    closed = 0
     try:
-        dead = orphans(database, owner_alive)
-        for trial_id in dead:
+        for trial_id in orphans(database, owner_alive):
             kept = list(observations_of(database, trial_id))
+            last = kept[-1] if kept else None
+            if last is not None and clock.now().wall_ns - last.wall_ns < STILL_CLOSING_S * 1e9:
+                # Its own observer outlives the run process by a moment, and knows more.
+                continue
+            closed += 1
             source = Source("observer", kept.append, host=this_host(), trial=trial_id)
-            last = max(kept, key=lambda o: o.mono_ns, default=None)
             ended = TrialEnded(closed="recovered", why="fairtrial was killed while the trial ran")
             observation = source.emit(
                 ended,
@@ -97,7 +103,7 @@ def recover_orphans(store: Path, writer: StoreWriter, journal: Journal) -> int:
             writer.close_trial(judged(kept, trial_id, journal))
     finally:
         database.close()
-    return len(dead)
+    return closed
 
 
 def owner_alive(trial: OpenTrial) -> bool:

@@ -1,0 +1,37 @@
+"""The feed's records: any cut of the bytes gives the same records, and nonsense ends the reading, not the reader."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Decoder, FeedCorrupt, Kind, encode, encode_json
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 255), st.binary(max_size=300), st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)),
+        max_size=20,
+    ),
+    st.lists(st.integers(0, 4000), max_size=20),
+)
+def test_any_cut_gives_the_same_records(records: list[tuple[int, bytes, int, int]], cuts: list[int]) -> None:
+    stream = b"".join(encode(kind, body, conn=conn, msg=1, t_ns=t) for kind, body, conn, t in records)
+    decoder = Decoder()
+    edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
+    seen = [r for a, b in itertools.pairwise(edges) for r in decoder.feed(stream[a:b])]
+    assert [(r.kind, r.payload, r.conn, r.t_ns) for r in seen] == records
+
+
+def test_json_reads_back_and_other_bytes_are_an_empty_object() -> None:
+    decoder = Decoder()
+    stream = encode_json(Kind.NOTE, {"a": 1}) + encode(Kind.NOTE, b"{") + encode(Kind.NOTE, b"[1]")
+    assert [r.json() for r in decoder.feed(stream)] == [{"a": 1}, {}, {}]
+
+
+def test_an_impossible_length_is_corrupt_and_bounds_the_carry() -> None:
+    with pytest.raises(FeedCorrupt):
+        Decoder().feed(HEAD.pack(1, 0, 0, 0, 0, 0, MAX_PAYLOAD + 1))
