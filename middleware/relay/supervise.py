@@ -1,6 +1,6 @@
 """`fairtrial run`, from the first line to the last: a process that ends as the command ends.
 
-In: `RunOptions` and the environment.  Order: block signals, start the observer (not waited for), prepare
+In: the arguments after `run`.  Order: block signals, start the observer (not waited for), read the line, prepare
 (`prepare.py`), open the doors, start the command at once, relay, hear the verdict (`session.py`), leave with the
 command's own status (`child.py`).  Most is imported late: the observer's interpreter starts while ours loads the rest.
 
@@ -11,53 +11,89 @@ What fails before the command starts makes the run *unobserved*: fairtrial says 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Collection, Mapping, Sequence
-from typing import NoReturn
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
 
 from fairtrial.middleware.core import clock
-from fairtrial.middleware.core.errors import CommandError, FairtrialError, OwnBug
+from fairtrial.middleware.core.errors import CommandError, FairtrialError, OwnBug, UsageError
 from fairtrial.middleware.core.places import state_folder
 from fairtrial.middleware.relay import child, signals
 from fairtrial.middleware.relay.observer_link import OBSERVER, Launched, Launcher, log_file
-from fairtrial.middleware.relay.runopts import RunOptions
 from fairtrial.middleware.relay.saying import say
 
+if TYPE_CHECKING:
+    from fairtrial.middleware.relay.runopts import RunOptions
 
-def run(
-    options: RunOptions, *, environ: Mapping[str, str] | None = None, observer_command: Sequence[str] = OBSERVER
-) -> NoReturn:
-    """Run the command, observed where possible, and end as it ends."""
+
+@dataclass(frozen=True, slots=True)
+class Early:
+    """What is done before the command line is read: signals are blocked, the observer's interpreter starts.
+
+    `observer` None: it could not be started, and `failure` says why.
+    """
+
+    began: clock.Instant
+    mask: Collection[int]
+    environ: Mapping[str, str]
+    launcher: Launcher
+    observer: Launched | None
+    failure: FairtrialError | None
+
+
+def begin(environ: Mapping[str, str] | None = None, observer_command: Sequence[str] = OBSERVER) -> Early:
+    """The first thing of a run.  Never raises for what the machine refuses."""
     began = clock.now()
     mask = signals.block()
     environ = dict(os.environ) if environ is None else environ
-    observer: Launched | None = None
+    launcher = Launcher(observer_command, environ, log_file(state_folder(environ)))
     try:
-        launcher = Launcher(observer_command, environ, log_file(state_folder(environ)))
-        observer = launcher.launch()
+        return Early(began, mask, environ, launcher, launcher.launch(), None)
+    except FairtrialError as error:
+        return Early(began, mask, environ, launcher, None, error)
+
+
+def main(arguments: Sequence[str], *, observer_command: Sequence[str] = OBSERVER) -> NoReturn:
+    """`fairtrial run ARGUMENTS`.  A line that cannot be understood ends with status 2."""
+    early = None
+    if not {"-h", "--help"} & set(arguments):
+        early = begin(observer_command=observer_command)
+    from fairtrial.middleware.relay import runopts
+
+    try:
+        options = runopts.parse(arguments)
+    except UsageError as error:
+        say(str(error), prefix="fairtrial run: ")
+        sys.exit(error.exit_code)
+    run(options, early, observer_command=observer_command)
+
+
+def run(options: RunOptions, early: Early | None = None, *, observer_command: Sequence[str] = OBSERVER) -> NoReturn:
+    """Run the command, observed where possible, and end as it ends."""
+    if early is None:
+        early = begin(observer_command=observer_command)
+    try:
+        if early.observer is None:
+            raise early.failure or OwnBug("The observer was not started.")
         from fairtrial.middleware.relay.prepare import prepare
 
-        prepared = prepare(options, environ, mask=mask, began=began)
+        prepared = prepare(options, early.environ, mask=early.mask, began=early.began)
         from fairtrial.middleware.relay.session import Session
 
-        session = Session(prepared, launcher, observer)
+        session = Session(prepared, early.launcher, early.observer)
         session.open()
     except FairtrialError as error:
-        _unobserved(options, environ, mask, error, observer)
+        _unobserved(options, early, error)
     except Exception as error:  # noqa: BLE001 - whatever we did wrong, the command is not to suffer for it
-        _unobserved(options, environ, mask, OwnBug(f"fairtrial failed at its start: {error!r}."), observer)
+        _unobserved(options, early, OwnBug(f"fairtrial failed at its start: {error!r}."))
     child.leave(session.run())
 
 
-def _unobserved(
-    options: RunOptions,
-    environ: Mapping[str, str],
-    mask: Collection[int],
-    error: FairtrialError,
-    observer: Launched | None,
-) -> NoReturn:
+def _unobserved(options: RunOptions, early: Early, error: FairtrialError) -> NoReturn:
     """Say why, and become the command, unless the run was required to be observed."""
-    if observer is not None:
-        observer.sock.close()  # without a HELLO the observer ends by itself
+    if early.observer is not None:
+        early.observer.sock.close()  # without a HELLO the observer ends by itself
     if options.require:
         say(str(error))
         say("The command was not started (--require).")
@@ -65,7 +101,7 @@ def _unobserved(
     say(str(error))
     say("The command runs unobserved.")
     try:
-        child.replace_ourselves(options.command, environ, mask=mask)
+        child.replace_ourselves(options.command, early.environ, mask=early.mask)
     except CommandError as failure:
         say(str(failure))
         child.leave(child.ExitStatus(exit_code=failure.exit_code))
