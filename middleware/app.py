@@ -120,6 +120,7 @@ class ObservedTrial:
         self._exit = TrialEnded()
         self._exit_mono_ns: int | None = None
         self._watched = 0
+        self._resumed_wall_ns: int | None = None
         self._record: Trial | None = None
         self._host = this_host()
         self._writer = StoreWriter(Path(hello.store), journal)
@@ -208,12 +209,13 @@ class ObservedTrial:
         if not any(o.kind == TrialStarted.kind for o in self._observations):
             self._say_started()
         now = clock.now()
-        since = hello.gap_since_ns
+        if hello.gap_since_ns is not None:
+            self._resumed_wall_ns = now.wall_at(hello.gap_since_ns)
         self._source.emit(
             GapSeen(
                 source="observer",
                 families=list(FAMILIES),
-                since_ns=None if since is None else now.wall_at(since),
+                since_ns=self._resumed_wall_ns,
                 until_ns=now.wall_ns,
                 why="the observer process was killed or crashed",
             )
@@ -230,6 +232,7 @@ class ObservedTrial:
                 started_wall_ns=hello.wall_ns,
                 on_mutation=self._on_mutation,
                 on_container_count=self._on_container_count,
+                resumed_wall_ns=self._resumed_wall_ns,
             )
             await self._collectors.start()
         except Exception as error:  # noqa: BLE001 - no collector may keep the others, or the run, from going on
@@ -327,6 +330,7 @@ class ObservedTrial:
             if not changed:
                 return
             why = f"{len(changed)} of {len(self._observations)} stored rows were changed or removed by someone else"
+        self._writer.restore(self._observations)
         self._source.emit(GapSeen(source="store", families=list(FAMILIES), why=why))
 
     def _complaints(self, trial: Trial) -> list[str]:

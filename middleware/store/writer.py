@@ -49,11 +49,17 @@ class _Close:
 
 
 @dataclass(frozen=True, slots=True)
+class _Restore:
+    observations: tuple[Observation, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Barrier:
     reached: threading.Event
 
 
-_Item = Observation | _Open | _Close | _Barrier | None
+_Row = Observation | _Open | _Close | _Restore
+_Item = _Row | _Barrier | None
 
 
 def spill_folders(store: Path) -> list[Path]:
@@ -90,6 +96,10 @@ class StoreWriter:
         """Write the summary row and the verdict's revision of a trial that ended."""
         self._queue.put(_Close(trial))
 
+    def restore(self, observations: list[Observation]) -> None:
+        """Put back rows that somebody else changed or removed; a database file that was removed is made anew."""
+        self._queue.put(_Restore(tuple(observations)))
+
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything put before is committed or spilled; False when that took longer."""
         barrier = _Barrier(threading.Event())
@@ -110,7 +120,7 @@ class StoreWriter:
                 self._database.execute(f"PRAGMA max_page_count={self._page_limit:d}")
         except (OSError, sqlite3.Error) as error:
             self._fail("open", error)
-        waiting: list[Observation | _Open | _Close] = []
+        waiting: list[_Row] = []
         barriers: list[_Barrier] = []
         deadline: float | None = None
         while True:
@@ -138,16 +148,20 @@ class StoreWriter:
         if self._spill_file is not None:
             os.close(self._spill_file)
 
-    def _write(self, rows: list[Observation | _Open | _Close]) -> None:
+    def _write(self, rows: list[_Row]) -> None:
         if not rows:
             return
         if self._database is not None:
             try:
+                if any(isinstance(row, _Restore) for row in rows):
+                    # The open connection may belong to a file that has no name any more.
+                    self._database.close()
+                    self._database = open_database(self.path)
                 with self._database:
                     for row in rows:
                         _insert(self._database, row)
                 return
-            except sqlite3.Error as error:
+            except (OSError, sqlite3.Error) as error:
                 self._fail("write", error)
         self._spill_rows(rows)
 
@@ -161,11 +175,8 @@ class StoreWriter:
         self.failed = explain(self.path, error)
         self._journal.note(StoreFailed(label=label, detail=str(error)))
 
-    def _spill_rows(self, rows: list[Observation | _Open | _Close]) -> None:
-        lines = [
-            msgspec.json.encode(row if isinstance(row, Observation) else {"trial_record": row.trial}) for row in rows
-        ]
-        text = b"".join(line + b"\n" for line in lines)
+    def _spill_rows(self, rows: list[_Row]) -> None:
+        text = b"".join(line + b"\n" for row in rows for line in _lines(row))
         if self._spill_file is None:
             self._open_spill()
         try:
@@ -191,14 +202,25 @@ class StoreWriter:
             return
 
 
-def _insert(database: sqlite3.Connection, row: Observation | _Open | _Close) -> None:
+def _insert(database: sqlite3.Connection, row: _Row) -> None:
     if isinstance(row, Observation):
         insert_observation(database, row)
+    elif isinstance(row, _Restore):
+        for observation in row.observations:
+            insert_observation(database, observation, replace=True)
     elif isinstance(row, _Open):
         owner = row.owner
         open_trial_row(database, row.trial, owner.pid, owner.boot_id, owner.start_ticks)
     else:
         insert_trial(database, row.trial)
+
+
+def _lines(row: _Row) -> list[bytes]:
+    if isinstance(row, Observation):
+        return [msgspec.json.encode(row)]
+    if isinstance(row, _Restore):
+        return [msgspec.json.encode(observation) for observation in row.observations]
+    return [msgspec.json.encode({"trial_record": row.trial})]
 
 
 def explain(path: Path, error: Exception) -> str:

@@ -1,0 +1,296 @@
+"""The observer as a process of its own, fed over a real socket: what it answers, stores, and survives."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairtrial.middleware.app import cpu_model, docker_upstream, start_ticks, write_whole
+from fairtrial.middleware.core.hello import DockerInfo
+from fairtrial.middleware.core.records import Blame, Trial
+from fairtrial.middleware.store.database import latest_record, observations_of, open_database
+from fairtrial.middleware.wire import feed
+from fairtrial.middleware.wire.feed import Kind
+
+TRIAL = "01930000-0000-7000-8000-00000000000a"
+
+
+class Fed:
+    """The run process's side of the feed."""
+
+    def __init__(self, link: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        self.link = link
+        self.process = process
+        self._decoder = feed.Decoder()
+        self._waiting: list[feed.Record] = []
+
+    def say(self, kind: Kind, value: dict[str, object], *, conn: int = 0) -> None:
+        self.link.sendall(feed.encode_json(kind, value, conn=conn, t_ns=time.monotonic_ns()))
+
+    def hear(self, kind: Kind) -> dict[str, object]:
+        """The next record of this kind; fails at the end of the stream."""
+        while True:
+            for index, record in enumerate(self._waiting):
+                if record.kind == kind:
+                    del self._waiting[: index + 1]
+                    return record.json()
+            chunk = self.link.recv(65536)
+            assert chunk, f"the observer left without a {kind.name}"
+            self._waiting += self._decoder.feed(chunk)
+
+    def bye(self, **facts: object) -> dict[str, object]:
+        self.say(Kind.BYE, facts)
+        return self.hear(Kind.VERDICT)
+
+    def gone(self) -> int:
+        self.link.close()
+        return self.process.wait(30)
+
+
+@contextmanager
+def observer(tmp_path: Path, **more: object) -> Iterator[Fed]:
+    ours, theirs = socket.socketpair()
+    ours.settimeout(30)
+    command = [sys.executable, "-m", "fairtrial.middleware.app", "--feed-fd", str(theirs.fileno())]
+    with (tmp_path / "log").open("ab") as log:
+        process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stderr=log, start_new_session=True)
+    theirs.close()
+    hello: dict[str, object] = {
+        "protocol": 1,
+        "pid": os.getpid(),
+        "wall_ns": time.time_ns(),
+        "mono_ns": time.monotonic_ns(),
+        "trial": TRIAL,
+        "name": "one",
+        "command": ["agent"],
+        "store": str(tmp_path / "state" / "store.db"),
+        "trace_id": "ab" * 16,
+        "doors": [{"name": "anthropic", "scheme": "https", "host": "api.anthropic.com", "port": 443, "door_port": 1}],
+    }
+    fed = Fed(ours, process)
+    try:
+        fed.say(Kind.HELLO, hello | more)
+        fed.hear(Kind.READY)
+        yield fed
+    finally:
+        ours.close()
+        try:
+            process.wait(30)
+        finally:
+            process.kill()
+
+
+def stored(tmp_path: Path) -> Trial | None:
+    database = open_database(tmp_path / "state" / "store.db", read_only=True)
+    try:
+        return latest_record(database, TRIAL)
+    finally:
+        database.close()
+
+
+def test_a_run_without_a_model_call_is_indeterminate_and_stored(tmp_path: Path) -> None:
+    with observer(tmp_path) as fed:
+        said = fed.bye(exit_code=1)
+        record = stored(tmp_path)
+        assert record is not None, "what `show` needs is there before the run process exits"
+        assert fed.gone() == 0
+    assert record.verdict is not None
+    assert record.verdict.blame is Blame.INDETERMINATE
+    assert (record.exit_code, record.closed, record.command, record.trace_id) == (1, "normal", ["agent"], "ab" * 16)
+    assert said["gate"] is None
+    lines = said["lines"]
+    assert isinstance(lines, list)
+    assert "failed (exit 1) → indeterminate" in lines[0]
+
+
+def test_json_is_written_before_the_answer_and_whole(tmp_path: Path) -> None:
+    target = tmp_path / "trial.json"
+    with observer(tmp_path, json=str(target)) as fed:
+        fed.bye(exit_code=0)
+        record = msgspec.json.decode(target.read_bytes(), type=Trial)
+    assert record == stored(tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_a_json_path_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    with observer(tmp_path, json=str(tmp_path / "no" / "such" / "folder.json")) as fed:
+        lines = fed.bye(exit_code=0)["lines"]
+    assert isinstance(lines, list)
+    assert any("--json" in line and "could not be written" in line for line in lines)
+
+
+def test_a_feed_that_ends_without_a_bye_closes_the_trial_as_incomplete(tmp_path: Path) -> None:
+    with observer(tmp_path) as fed:
+        fed.say(Kind.CHILD, {"event": "started", "pid": os.getpid()})
+        assert fed.gone() == 0
+    record = stored(tmp_path)
+    assert record is not None
+    assert record.closed == "incomplete"
+    assert record.verdict is not None
+    assert record.verdict.blame is Blame.INDETERMINATE
+
+
+def test_junk_in_records_and_in_the_stream_ends_nothing_but_itself(tmp_path: Path) -> None:
+    with observer(tmp_path) as fed:
+        for kind in Kind:
+            if kind not in (Kind.HELLO, Kind.BYE):
+                fed.link.sendall(feed.encode(kind, b"\xff{]", conn=7, msg=3))
+        fed.say(Kind.MUTATION, {"what": "x", "old": 5})
+        fed.say(Kind.OPEN, {"door": ["not a text"]}, conn=1)
+        assert fed.bye(exit_code=3)["lines"]
+    record = stored(tmp_path)
+    assert record is not None
+    assert record.exit_code == 3
+
+
+def test_a_stream_that_is_no_feed_closes_the_trial(tmp_path: Path) -> None:
+    with observer(tmp_path) as fed:
+        fed.link.sendall(b"\xff" * 4096)
+        assert fed.gone() == 0
+    record = stored(tmp_path)
+    assert record is not None
+    assert record.closed == "incomplete"
+
+
+def edit(database: sqlite3.Connection) -> None:
+    database.execute("DELETE FROM observations WHERE rowid % 2 = 0")
+
+
+def forge(database: sqlite3.Connection) -> None:
+    database.execute("UPDATE observations SET body = (SELECT body FROM observations LIMIT 1) WHERE rowid = 3")
+
+
+@pytest.mark.parametrize("how", ["edit", "forge", "remove"])
+def test_a_store_that_changed_under_it_is_indeterminate_and_loses_nothing(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "state" / "store.db"
+    with observer(tmp_path) as fed:
+        deadline = time.monotonic() + 10
+        while not path.exists() or rows(path) < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if how == "remove":
+            for file in path.parent.glob("store.db*"):
+                file.unlink()
+        else:
+            database = sqlite3.connect(path, timeout=10)
+            with database:
+                {"edit": edit, "forge": forge}[how](database)
+            database.close()
+        lines = fed.bye(exit_code=1)["lines"]
+    assert isinstance(lines, list)
+    assert "indeterminate" in lines[0]
+    record = stored(tmp_path)
+    assert record is not None
+    assert [gap.source for gap in record.coverage.gaps] == ["store"]
+    database = open_database(path, read_only=True)
+    kinds = [o.kind for o in observations_of(database, TRIAL)]
+    database.close()
+    assert kinds.count("trial.started") == 1
+    assert "trial.ended" in kinds
+
+
+def rows(path: Path) -> int:
+    try:
+        database = open_database(path, read_only=True)
+    except (OSError, sqlite3.Error):
+        return 0
+    try:
+        return int(database.execute("SELECT count(*) FROM observations").fetchone()[0])
+    finally:
+        database.close()
+
+
+def test_a_successor_takes_over_and_says_since_when_nobody_looked(tmp_path: Path) -> None:
+    with observer(tmp_path) as fed:
+        fed.say(Kind.NOTE, {"event": "before"})
+        deadline = time.monotonic() + 10
+        while rows(tmp_path / "state" / "store.db") < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        fed.process.send_signal(signal.SIGKILL)
+        fed.process.wait(10)
+    with observer(tmp_path, resumed=True, gap_since_ns=time.monotonic_ns()) as fed:
+        fed.bye(exit_code=1)
+    record = stored(tmp_path)
+    assert record is not None
+    assert [gap.source for gap in record.coverage.gaps] == ["observer"]
+    assert record.verdict is not None
+    assert record.verdict.blame is Blame.INDETERMINATE
+    assert record.command == ["agent"]
+
+
+def test_one_that_only_closes_says_incomplete(tmp_path: Path) -> None:
+    with observer(tmp_path, close_only=True) as fed:
+        fed.bye(exit_code=0)
+    record = stored(tmp_path)
+    assert record is not None
+    assert record.closed == "incomplete"
+
+
+def test_a_store_that_takes_nothing_is_said_with_its_remedy(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "store.db").write_text("this is no database" * 100)
+    with observer(tmp_path) as fed:
+        lines = fed.bye(exit_code=1)["lines"]
+    assert isinstance(lines, list)
+    said = "\n".join(lines)
+    assert "does not take rows" in said
+    assert "fairtrial import store" in said
+    assert "mv " in said
+    assert len(list((tmp_path / "state").glob("spill-*.jsonl"))) == 1
+
+
+def test_quiet_says_nothing_about_a_pass_but_something_about_a_fault(tmp_path: Path) -> None:
+    with observer(tmp_path, quiet=True) as fed:
+        lines = fed.bye(exit_code=0)["lines"]
+    assert isinstance(lines, list)
+    assert lines, "no call came through the door: that is never passed in silence"
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", b"1")
+    write_whole(tmp_path / "a", b"2")
+    assert (tmp_path / "a").read_bytes() == b"2"
+    with pytest.raises(OSError):
+        write_whole(tmp_path / "none" / "a", b"1")
+    write_whole(Path("/dev/null"), b"1")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_small_facts_of_the_machine(tmp_path: Path) -> None:
+    assert start_ticks(os.getpid()) is not None
+    assert start_ticks(os.getpid(), tmp_path) is None
+    (tmp_path / "cpuinfo").write_text("processor: 0\nmodel name\t: A Chip\n")
+    assert cpu_model(tmp_path / "cpuinfo") == "A Chip"
+    assert cpu_model(tmp_path / "none") is None
+
+
+def test_the_engine_of_the_hello_becomes_one_to_watch() -> None:
+    assert docker_upstream(DockerInfo(skipped="none")) is None
+    plain = docker_upstream(DockerInfo(url="unix:///s"))
+    assert plain is not None
+    assert (plain.url, plain.tls_ca) == ("unix:///s", None)
+    tls = docker_upstream(DockerInfo(url="tcp://h:1", tls_dir="/d", tls_verify=True))
+    assert tls is not None
+    assert (tls.tls_ca, tls.tls_cert, tls.tls_key, tls.tls_verify) == ("/d/ca.pem", "/d/cert.pem", "/d/key.pem", True)
+
+
+def test_the_log_is_json_lines(tmp_path: Path) -> None:
+    with observer(tmp_path) as fed:
+        fed.link.sendall(b"\xff" * 4096)
+        fed.gone()
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines
+    assert all(json.loads(line)["event"] for line in lines)
