@@ -5,8 +5,9 @@ A *turn* is all calls that asked for the same step (a client may ask again with 
 subagent or compaction.  What this module does not do: write sentences (`rules/`).
 
 A turn that never completed is *terminal* if no later main call completed; it is *distorting* if the next request's
-history had grown all the same: then the client took the broken reply, or its own error text, for an answer.  All else
-is *recovered*.  Concurrent calls: a success counts as later only if it was begun after the failure.
+history had grown all the same: then the client took the broken reply, or its own error text, for an answer.  So is the
+failed call of a subagent that never came back.  All else is *recovered*.  Concurrent calls: a success counts as later
+only if it was begun after the failure.
 """
 
 from __future__ import annotations
@@ -186,11 +187,20 @@ def _failed(
             ended=yes(taken),
             why_present="the client took the broken reply for an answer and went on",
         )
+    lost = turn.calls[0].role == "subagent" and not any(_same_agent(turn, t) and t.completed for t in later)
     return Trouble(
         turn=turn,
         fault=fault,
         failed=failed,
-        standing=Standing.RECOVERED,
+        standing=Standing.DISTORTING if lost else Standing.RECOVERED,
         ended=unknown(ids),
-        why_present="a later call succeeded",
+        why_present="the main agent went on without its subagent" if lost else "a later call succeeded",
     )
+
+
+def _same_agent(one: Turn, other: Turn) -> bool:
+    """Whether two turns are of the same subagent: by the client's own id, else by the conversation's first message."""
+    a, b = one.calls[0].request, other.calls[0].request
+    if a.agent is not None or b.agent is not None:
+        return a.agent == b.agent
+    return a.first_user_digest is not None and a.first_user_digest == b.first_user_digest

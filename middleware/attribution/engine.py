@@ -173,8 +173,8 @@ def _blocked(ctx: Context) -> _Ruling | None:
     if lost is not None:
         return _Ruling(
             blame=Blame.INDETERMINATE,
-            sentence="fairtrial's observer was lost during the trial, so what it then saw is not to be trusted. "
-            "Run the trial again; `fairtrial serve` under its own user cannot be stopped by the agent.",
+            sentence="fairtrial's observer was lost during the trial or its store was changed, so what it saw cannot "
+            "be trusted. Run the trial again; an agent under another user than fairtrial's cannot do that.",
             by=(lost.id,),
         )
     if case.booked is Outcome.UNKNOWN:
