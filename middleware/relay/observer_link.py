@@ -3,60 +3,33 @@
 In: how to start it, the HELLO, and the end of the command.  Out: a `Verdict`, or None with `trouble` as a sentence.
 What this module does not do: touch traffic, or wait for the observer while the command runs.
 
-Life: the `Launcher` starts the process before anything else is done, so that both start up side by side (no asyncio is
-imported here for that reason); `begin` sends HELLO and hands the socket to the feed.  If the process dies it is started
-once more on the same store (HELLO `resumed`).  After a second death the run goes on without; at the end a last one is
-started only to close the trial (HELLO `close_only`).  Its counterpart is `middleware/app.py`.
+Life: `launcher.py` starts the process before anything else is done, so that both start up side by side; `begin` sends
+HELLO and hands the socket to the feed.  If the process dies it is started once more on the same store (HELLO
+`resumed`).  After a second death the run goes on without; at the end a last one is started only to close the trial
+(HELLO `close_only`).  Its counterpart is `middleware/app.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
-import sys
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from fairtrial.middleware.core import clock
+from fairtrial.middleware.core.config import EndConfig
 from fairtrial.middleware.core.errors import HostError
 from fairtrial.middleware.relay import child
+from fairtrial.middleware.relay.feed import FeedSender
+from fairtrial.middleware.relay.launcher import Launched, Launcher
 from fairtrial.middleware.wire import feed as wire
 
-if TYPE_CHECKING:
-    import asyncio
-
-    from fairtrial.middleware.core.config import EndConfig
-    from fairtrial.middleware.relay.feed import FeedSender
-
-OBSERVER: Final = (sys.executable, "-P", "-m", "fairtrial.middleware.app")
-"""`-P`: the folder that the agent works in is no place to import from."""
-_FEED_FD: Final = 3
 _MAX_RESTARTS: Final = 1
-_LOG_LIMIT_BYTES: Final = 4 << 20
 _HELLO_TIMEOUT_S: Final = 0.5
 _EOF_GRACE_S: Final = 1.0
 _READ_BYTES: Final = 1 << 16
-_MISLEADING: Final = (
-    "PYTHONWARNINGS",
-    "PYTHONINSPECT",
-    "PYTHONSTARTUP",
-    "PYTHONDEVMODE",
-    "PYTHONASYNCIODEBUG",
-    "PYTHONTRACEMALLOC",
-    "PYTHONPROFILEIMPORTTIME",
-    "PYTHONBREAKPOINT",
-)
-"""Meant for the user's programs; in ours they would print, stop or break."""
-
-
-@dataclass(frozen=True, slots=True)
-class Launched:
-    """A running observer process and our end of its socket."""
-
-    pid: int
-    sock: socket.socket
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,41 +38,6 @@ class Verdict:
 
     lines: tuple[str, ...]
     gate: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Launcher:
-    """How to start an observer process.  `log`: the file that gets what it prints."""
-
-    command: Sequence[str]
-    environ: Mapping[str, str]
-    log: str
-
-    def launch(self) -> Launched:
-        """Start `command --feed-fd 3` in a session of its own: no key and no hang-up of the terminal reaches it.
-
-        It holds none of our descriptors and none that we inherited: a reader of our stdout must not wait for it.
-        Raises `HostError`.
-        """
-        return _launch(self.command, self.environ, self.log)
-
-
-def log_file(state: str) -> str:
-    """Where the observer's own complaints go: `observer.log` in the state folder, one old generation kept."""
-    path = os.path.join(state, "observer.log")
-    try:
-        os.makedirs(state, mode=0o700, exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        return os.devnull
-    try:
-        if os.fstat(descriptor).st_size > _LOG_LIMIT_BYTES:
-            os.replace(path, path + ".1")
-    except OSError:
-        return path
-    finally:
-        os.close(descriptor)
-    return path
 
 
 class ObserverLink:
@@ -118,8 +56,6 @@ class ObserverLink:
         loop: asyncio.AbstractEventLoop,
         waits: EndConfig,
     ) -> None:
-        import asyncio
-
         self._launcher = launcher
         self._hello = hello
         self._feed = feed
@@ -185,8 +121,6 @@ class ObserverLink:
 
         `ended`: payload of the CHILD record of the end.  `asked`: the answer is what the run is for (--gate, --json).
         """
-        import asyncio
-
         self._ending = True
         began_ns = clock.mono_ns()
         closer = not self.alive
@@ -215,8 +149,6 @@ class ObserverLink:
 
     async def gone(self, timeout_s: float) -> None:
         """Wait until the process has ended by itself, at most `timeout_s`."""
-        import asyncio
-
         deadline_ns = clock.mono_ns() + int(timeout_s * 1e9)
         while self.alive and (left_s := (deadline_ns - clock.mono_ns()) / 1e9) > 0:
             self._changed.clear()
@@ -347,59 +279,3 @@ class ObserverLink:
             self._loop.remove_reader(self._reader.fileno())
             self._reader.close()
             self._reader = None
-
-
-def _launch(command: Sequence[str], environ: Mapping[str, str], log: str) -> Launched:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-    log_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
-    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
-        (os.POSIX_SPAWN_DUP2, theirs.fileno(), _FEED_FD),
-        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 1, log, log_flags, 0o600),
-        (os.POSIX_SPAWN_DUP2, 1, 2),
-        *((os.POSIX_SPAWN_CLOSE, inherited) for inherited in _inheritable() if inherited > _FEED_FD),
-    ]
-    try:
-        pid = os.posix_spawn(
-            command[0],
-            [*command, "--feed-fd", str(_FEED_FD)],
-            _observer_environment(environ),
-            file_actions=actions,
-            setsid=True,
-            setsigmask=[],
-            setsigdef=[number for number in signal.valid_signals() if number not in {signal.SIGKILL, signal.SIGSTOP}],
-        )
-    except OSError as error:
-        ours.close()
-        raise HostError(
-            f"The observer process ({command[0]}) cannot be started: {error.strerror or error}.",
-            remedy="Check the limits on processes and open files (ulimit -u, ulimit -n), and fairtrial's installation.",
-            errno=error.errno,
-        ) from error
-    finally:
-        theirs.close()
-    return Launched(pid, ours)
-
-
-def _inheritable() -> list[int]:
-    """Descriptors above stderr that a new process would inherit from us."""
-    found: list[int] = []
-    for name in os.listdir("/proc/self/fd"):
-        number = int(name)
-        try:
-            if number > 2 and os.get_inheritable(number):
-                found.append(number)
-        except OSError:
-            continue  # the listing's own descriptor
-    return found
-
-
-def _observer_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Ours, without what is meant for the user's Python programs, and such that it finds this very package."""
-    import fairtrial
-
-    result = {name: value for name, value in environ.items() if name not in _MISLEADING}
-    root = os.path.dirname(os.path.dirname(os.path.abspath(fairtrial.__file__)))
-    if not root.endswith(("site-packages", "dist-packages")):  # a checkout: those are on the path of every interpreter
-        result["PYTHONPATH"] = os.pathsep.join(filter(None, (root, result.get("PYTHONPATH"))))
-    return result

@@ -27,7 +27,8 @@ from fairtrial.middleware.relay import child, environment, settings_files, signa
 from fairtrial.middleware.relay.child import ExitStatus
 from fairtrial.middleware.relay.environment import Mutation
 from fairtrial.middleware.relay.feed import FeedSender
-from fairtrial.middleware.relay.observer_link import Launched, Launcher, ObserverLink, Verdict
+from fairtrial.middleware.relay.launcher import Launched, Launcher
+from fairtrial.middleware.relay.observer_link import ObserverLink, Verdict
 from fairtrial.middleware.relay.prepare import Prepared
 from fairtrial.middleware.relay.relay import Relay, new_event_loop
 from fairtrial.middleware.relay.saying import say

@@ -15,8 +15,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 SI_KERNEL: Final = 0x80
 """Sent by the kernel: the terminal's keys, its hang-up, its change of size."""
@@ -42,8 +41,7 @@ STOPPING: Final = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 ENDING: Final = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM})
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(NamedTuple):
     """One signal.  `sender` is a pid, 0 or None where the kernel names none; `early`: it came before the command."""
 
     number: int

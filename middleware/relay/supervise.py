@@ -13,28 +13,24 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.errors import CommandError, FairtrialError, OwnBug, UsageError
 from fairtrial.middleware.core.places import state_folder
-from fairtrial.middleware.relay import child, signals
-from fairtrial.middleware.relay.observer_link import OBSERVER, Launched, Launcher, log_file
+from fairtrial.middleware.relay import signals
+from fairtrial.middleware.relay.launcher import OBSERVER, Launched, Launcher, log_file
 from fairtrial.middleware.relay.saying import say
 
 if TYPE_CHECKING:
     from fairtrial.middleware.relay.runopts import RunOptions
 
 
-@dataclass(frozen=True, slots=True)
-class Early:
+class Early(NamedTuple):
     """What is done before the command line is read: signals are blocked, the observer's interpreter starts.
 
     `observer` None: it could not be started, and `failure` says why.
     """
 
-    began: clock.Instant
     mask: Collection[int]
     environ: Mapping[str, str]
     launcher: Launcher
@@ -44,14 +40,13 @@ class Early:
 
 def begin(environ: Mapping[str, str] | None = None, observer_command: Sequence[str] = OBSERVER) -> Early:
     """The first thing of a run.  Never raises for what the machine refuses."""
-    began = clock.now()
     mask = signals.block()
     environ = dict(os.environ) if environ is None else environ
     launcher = Launcher(observer_command, environ, log_file(state_folder(environ)))
     try:
-        return Early(began, mask, environ, launcher, launcher.launch(), None)
+        return Early(mask, environ, launcher, launcher.launch(), None)
     except FairtrialError as error:
-        return Early(began, mask, environ, launcher, None, error)
+        return Early(mask, environ, launcher, None, error)
 
 
 def main(arguments: Sequence[str], *, observer_command: Sequence[str] = OBSERVER) -> NoReturn:
@@ -73,12 +68,16 @@ def run(options: RunOptions, early: Early | None = None, *, observer_command: Se
     """Run the command, observed where possible, and end as it ends."""
     if early is None:
         early = begin(observer_command=observer_command)
+    from fairtrial.middleware.core import clock
+    from fairtrial.middleware.relay import child
+
+    began = clock.now()
     try:
         if early.observer is None:
             raise early.failure or OwnBug("The observer was not started.")
         from fairtrial.middleware.relay.prepare import prepare
 
-        prepared = prepare(options, early.environ, mask=early.mask, began=early.began)
+        prepared = prepare(options, early.environ, mask=early.mask, began=began)
         from fairtrial.middleware.relay.session import Session
 
         session = Session(prepared, early.launcher, early.observer)
@@ -94,6 +93,8 @@ def _unobserved(options: RunOptions, early: Early, error: FairtrialError) -> NoR
     """Say why, and become the command, unless the run was required to be observed."""
     if early.observer is not None:
         early.observer.sock.close()  # without a HELLO the observer ends by itself
+    from fairtrial.middleware.relay import child
+
     if options.require:
         say(str(error))
         say("The command was not started (--require).")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from fairtrial.middleware.core.config import EndConfig
 from fairtrial.middleware.relay.feed import FeedSender
-from fairtrial.middleware.relay.observer_link import Launcher, ObserverLink, Verdict, log_file
+from fairtrial.middleware.relay.launcher import Launcher, log_file
+from fairtrial.middleware.relay.observer_link import ObserverLink, Verdict
 from tests.middleware.relay.running import ROOT
 
 _ANSWER = """
