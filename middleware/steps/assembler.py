@@ -148,17 +148,19 @@ def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_D
 
 
 def _attempts(own: Iterable[_Decoded]) -> list[SeenAttempt]:
-    found: dict[str, SeenAttempt] = {}
+    """Each attempt once: by its first end, or by its start where no end was seen."""
+    started: dict[str, tuple[Observation, AttemptStarted]] = {}
+    ended: dict[str, tuple[Observation, AttemptEnded]] = {}
     for observation, value in own:
         if type(value) not in _ATTEMPTS:
             continue
         if isinstance(value, AttemptEnded):
-            known = found.get(value.attempt)
-            if known is None or known.outcome is None:
-                found[value.attempt] = seen(value, observation=observation.id, wall_ns=observation.wall_ns)
-        elif isinstance(value, AttemptStarted) and value.attempt not in found:
-            found[value.attempt] = seen(value, observation=observation.id, wall_ns=observation.wall_ns)
-    return list(found.values())
+            ended.setdefault(value.attempt, (observation, value))
+        elif isinstance(value, AttemptStarted):
+            started.setdefault(value.attempt, (observation, value))
+    known: list[tuple[Observation, AttemptStarted | AttemptEnded]] = list(ended.values())
+    known += [pair for attempt, pair in started.items() if attempt not in ended]
+    return [seen(value, observation=o.id, wall_ns=o.wall_ns) for o, value in known]
 
 
 # --- steps ----------------------------------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ def _stops(own: Sequence[_Decoded], last_call: FoldedCall | None, ended_ns: int 
             live.get(value.container_id, set()).discard(value.exec_id)
             if after is not None and at >= after:
                 worked.add(value.container_id)
-        elif isinstance(value, ContainerEvent) and value.action in {"stop", "kill"} and value.container_id not in stops:
+        elif isinstance(value, ContainerEvent) and _is_stop(value) and value.container_id not in stops:
             container = value.container_id
             if ended_ns is not None and at >= ended_ns:
                 stops[container] = at
@@ -252,6 +254,11 @@ def _stops(own: Sequence[_Decoded], last_call: FoldedCall | None, ended_ns: int 
             elif container in worked or (last_call.completed and not last_call.reply.tool_calls):
                 stops[container] = at
     return stops
+
+
+def _is_stop(event: ContainerEvent) -> bool:
+    """A `kill` event is any signal through the runtime; only some end a process that does not ask for them."""
+    return event.action == "stop" or (event.action == "kill" and event.signal in {None, 2, 3, 9, 15})
 
 
 def _place(observation: Observation, value: Value, starts: Sequence[int], ends: _Ends) -> Placed:

@@ -213,6 +213,15 @@ def test_a_kill_through_the_runtime_while_an_exec_runs_is_no_teardown() -> None:
     assert (use.exit_code, use.ended_by) == (137, "runtime_kill:9")
 
 
+def test_a_signal_that_ends_nothing_is_no_teardown() -> None:
+    told = Story().begin().box()
+    told.attempt(turns=0)
+    told.event("kill", signal=1)
+    assembly = assemble(told.end().observations, TRIAL)
+    event = next(p for p in assembly.placed if p.observation.kind == "container.event")
+    assert (event.step, event.phase) == (1, PhaseName.AGENT)
+
+
 def test_a_step_in_which_no_counter_was_read_has_no_count_of_kills() -> None:
     told = Story().begin().box()
     told.s += 1
