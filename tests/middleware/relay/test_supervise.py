@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -200,9 +199,12 @@ def test_a_command_without_a_handler_dies_of_the_forwarded_signal_and_so_do_we(b
 
 
 def test_a_command_that_kills_its_parent_hits_neither_itself_nor_us(bench: Bench) -> None:
-    done = bench.run("--", "sh", "-c", "kill -TERM $PPID; sleep 0.3; exit 6")
-    assert done.returncode == 6
+    process = bench.start("--", "sh", "-c", "kill -TERM $PPID; read line; exit 6")
+    until(lambda: bench.notes("signal.from_inside"))
+    process.communicate("go on\n", timeout=30)
+    assert process.returncode == 6
     assert bench.notes("signal.from_inside")[0]["signal"] == signal.SIGTERM
+    assert bench.of_kind("BYE")[0]["forwarded_signals"] == []
 
 
 # --- the environment and the doors ----------------------------------------------------------------------------------
@@ -396,10 +398,7 @@ def test_a_verdict_that_does_not_come_is_not_waited_for(bench: Bench) -> None:
     bench.plan(silent=True)
     process = _waiting_run(bench)
     bench.observer_pid(1)
-    assert process.stdin is not None
-    began = time.monotonic()
-    _, err = process.communicate("x\n", timeout=30)
-    assert time.monotonic() - began < 2
+    _, err = process.communicate("x\n", timeout=10)
     assert process.returncode == 3
     assert "verdict was not ready in time" in err
 
