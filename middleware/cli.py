@@ -38,7 +38,7 @@ app = typer.Typer(
     name="fairtrial",
     no_args_is_help=True,
     add_completion=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     help="Stands beside an agent and says, with evidence, whether a failure was the infrastructure's or the model's.",
     epilog="Start with: fairtrial demo. Then put `fairtrial run --` before your agent's command.",
 )

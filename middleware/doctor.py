@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import ssl
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
+import httpx
 from rich.console import Console
 from rich.table import Table
 
@@ -159,17 +161,31 @@ def _docker(environ: Mapping[str, str]) -> Finding:
         return Finding(
             "docker", "no", upstream.skipped or "no engine", "containers are not watched; nothing else changes"
         )
-    import docker
-    from docker.errors import DockerException
-
     where = f"{mask_url(upstream.url)} ({upstream.source})"
     try:
-        client = docker.DockerClient(base_url=upstream.url, timeout=3)
-        version = client.version()
-        client.close()
-    except (DockerException, OSError) as error:
+        version = _engine_version(upstream)
+    except (httpx.HTTPError, OSError, ValueError) as error:
         return Finding("docker", "no", f"{where} does not answer: {error}", "start the engine or correct DOCKER_HOST")
-    return Finding("docker", "ok", f"engine {version.get('Version')} at {where}; its containers' events are watched")
+    return Finding("docker", "ok", f"engine {version} at {where}; its containers' events are watched")
+
+
+def _engine_version(upstream: docker_upstream.DockerUpstream) -> str:
+    """Ask the engine; raises `OSError` or what httpx raises."""
+    scheme, _, rest = (upstream.url or "").partition("://")
+    if scheme == "unix":
+        # Asked first by hand: the client library leaves its socket open when nobody listens.
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(3.0)
+            probe.connect(rest)
+        transport, base = httpx.HTTPTransport(uds=rest), "http://docker"
+    elif upstream.tls_dir is not None:
+        context = ssl.create_default_context(cafile=os.path.join(upstream.tls_dir, "ca.pem"))
+        context.load_cert_chain(os.path.join(upstream.tls_dir, "cert.pem"), os.path.join(upstream.tls_dir, "key.pem"))
+        transport, base = httpx.HTTPTransport(verify=context), f"https://{rest}"
+    else:
+        transport, base = httpx.HTTPTransport(), f"http://{rest}"
+    with httpx.Client(transport=transport, timeout=3.0) as client:
+        return str(client.get(f"{base}/version").raise_for_status().json().get("Version"))
 
 
 def _otlp(environ: Mapping[str, str]) -> Finding:

@@ -41,24 +41,27 @@ def merge_file(database: sqlite3.Connection, source: Path) -> Merged:
 
 
 def _merge_spill(database: sqlite3.Connection, source: Path) -> Merged:
-    read = damaged = trials = 0
+    read = damaged = 0
+    trials: set[str] = set()
     before = database.total_changes
     with source.open("rb") as file, database:
         for line in file:
             try:
                 if line.startswith(b'{"trial_record"'):
-                    insert_trial_whole(database, msgspec.json.decode(line, type=_SpilledTrial).trial_record)
-                    trials += 1
+                    trial = msgspec.json.decode(line, type=_SpilledTrial).trial_record
+                    insert_trial_whole(database, trial)
+                    trials.add(trial.trial)
                 else:
                     insert_observation(database, msgspec.json.decode(line, type=Observation))
                     read += 1
             except (msgspec.DecodeError, msgspec.ValidationError):
                 damaged += 1
-    return Merged(read, database.total_changes - before, damaged, trials)
+    return Merged(read, database.total_changes - before, damaged, len(trials))
 
 
 def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
-    read = damaged = trials = 0
+    read = damaged = 0
+    trials: set[str] = set()
     before = database.total_changes
     other = open_database(source, read_only=True)
     try:
@@ -71,13 +74,14 @@ def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
                     damaged += 1
             for (body,) in other.execute("SELECT body FROM verdicts ORDER BY trial, revision"):
                 try:
-                    insert_trial_whole(database, msgspec.json.decode(unpack(body), type=Trial))
-                    trials += 1
+                    trial = msgspec.json.decode(unpack(body), type=Trial)
+                    insert_trial_whole(database, trial)
+                    trials.add(trial.trial)
                 except (zlib.error, msgspec.DecodeError, msgspec.ValidationError):
                     damaged += 1
     finally:
         other.close()
-    return Merged(read, database.total_changes - before, damaged, trials)
+    return Merged(read, database.total_changes - before, damaged, len(trials))
 
 
 def insert_trial_whole(database: sqlite3.Connection, trial: Trial) -> None:

@@ -1,0 +1,131 @@
+"""The commands as a person types them: in a process of their own, on a store that a real run wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from fairtrial import __version__
+from fairtrial.middleware import cli
+from fairtrial.middleware.core.records import Trial
+
+
+def fairtrial(home: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    env = kept | {"HOME": str(home), "PYTHONPATH": os.getcwd(), "DOCKER_HOST": f"unix://{home}/none"} | environ
+    return subprocess.run(
+        [sys.executable, "-m", "fairtrial", *words], env=env, cwd=home, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with two trials in its store: `false`, then one with a name that would clear a screen."""
+    place = tmp_path_factory.mktemp("home")
+    assert fairtrial(place, "run", "--run", "nightly", "--task", "t1", "--", "false").returncode == 1
+    assert fairtrial(place, "run", "--name", "evil\x1b[2J", "--", "sh", "-c", "exit 7").returncode == 7
+    return place
+
+
+def test_trials_lists_the_newest_first_and_steers_no_terminal(home: Path) -> None:
+    said = fairtrial(home, "trials")
+    lines = said.stdout.splitlines()
+    assert len(lines) == 3
+    assert "exit 7" in lines[1]
+    assert "evil" in lines[1]
+    assert "t1" in lines[2]
+    assert "\x1b" not in said.stdout
+
+
+def test_trials_can_be_narrowed_and_printed_as_json(home: Path) -> None:
+    rows = json.loads(fairtrial(home, "trials", "--run", "nightly", "--json").stdout)
+    assert [(row["task"], row["exit_code"], row["blame"]) for row in rows] == [("t1", 1, "indeterminate")]
+
+
+def test_show_last_is_the_newest_and_names_find_their_trial(home: Path) -> None:
+    assert "exit 7" in fairtrial(home, "show").stdout
+    rows = json.loads(fairtrial(home, "trials", "--json").stdout)
+    first = rows[-1]["trial"]
+    for wanted in (first, first[-12:]):
+        record = msgspec.json.decode(fairtrial(home, "show", wanted, "--json").stdout, type=Trial)
+        assert (record.trial, record.task, record.run) == (first, "t1", "nightly")
+
+
+def test_replay_computes_the_same_and_another_threshold_is_printed(home: Path) -> None:
+    said = fairtrial(home, "show", "--replay", "--set", "stall_s=7").stdout
+    assert "the same as stored" in said
+    assert "stall_s 7" in said
+
+
+@pytest.mark.parametrize(
+    "words, status, sentence",
+    [
+        (("show", "nobody"), 1, "no trial matches 'nobody'"),
+        (("show", "--set", "stall_s=7"), 2, "add --replay"),
+        (("show", "--replay", "--set", "stal_s=7"), 78, "Did you mean stall_s?"),
+        (("show", "--replay", "--set", "stall_s"), 2, "NAME=NUMBER"),
+        (("trials", "--run", "none"), 0, "no trial matches"),
+        (("trials", "--store", "/nowhere/store.db"), 1, "there is no store at /nowhere/store.db"),
+        (("import", "store", "nothing.jsonl"), 1, "could not be read"),
+        (("frobnicate",), 2, "frobnicate"),
+        (("show", "--frob"), 2, "--frob"),
+        (("demo", "--only", "none"), 2, "there are: oom-kill"),
+        (("run",), 2, "There is no command to run."),
+    ],
+)
+def test_a_wrong_line_gets_a_sentence_with_a_remedy(
+    home: Path, words: tuple[str, ...], status: int, sentence: str
+) -> None:
+    said = fairtrial(home, *words)
+    assert (said.returncode, sentence in said.stderr) == (status, True), said.stderr
+    assert "Traceback" not in said.stderr
+
+
+def test_an_unknown_setting_names_the_nearest(home: Path) -> None:
+    (home / "c.toml").write_text("[store]\npaht = '/x'\n")
+    said = fairtrial(home, "trials", FAIRTRIAL_CONFIG=str(home / "c.toml"))
+    assert said.returncode == 78
+    assert "store.path" in said.stderr
+
+
+def test_config_show_prints_every_setting_with_its_sentence(home: Path) -> None:
+    said = fairtrial(home, "config", "show", FAIRTRIAL_STORE="/x/y.db")
+    assert said.returncode == 0
+    assert "store.path = /x/y.db" in said.stdout
+    assert "(default None)" in said.stdout
+
+
+def test_a_store_comes_back_from_a_spill_file(home: Path, tmp_path: Path) -> None:
+    (home / "damaged").mkdir()
+    (home / "damaged" / "store.db").write_text("no database " * 1000)
+    run = fairtrial(home, "run", "--store", str(home / "damaged" / "store.db"), "--", "false")
+    assert run.returncode == 1
+    spill = next((home / "damaged").glob("spill-*.jsonl"))
+    assert str(spill) in run.stderr
+    target = str(tmp_path / "new.db")
+    assert "and 1 trials read" in fairtrial(home, "import", "store", str(spill), "--store", target).stdout
+    assert "failed (exit 1)" in fairtrial(home, "show", "--store", target).stdout
+
+
+def test_help_names_the_jobs_and_the_version_is_printed(home: Path) -> None:
+    said = fairtrial(home, "--help").stdout
+    for word in ("Run an agent", "Read what happened", "This machine", "run", "show", "doctor", "demo", "trials"):
+        assert word in said
+    assert fairtrial(home, "--version").stdout.strip() == f"fairtrial {__version__}"
+    assert fairtrial(home, "run", "--help").returncode == 0
+
+
+def test_start_up_of_run_loads_neither_typer_nor_rich() -> None:
+    program = (
+        "import sys; from fairtrial.middleware.relay import runopts, supervise, session; "
+        "print(sorted({'typer', 'rich', 'msgspec', 'docker', 'aiohttp', 'sqlite3'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+    assert cli.app.info.name == "fairtrial"
