@@ -24,6 +24,7 @@ from typing import Final, Literal
 
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.relay.environment import (
+    DEFAULT_URLS,
     DoorPlan,
     Mutation,
     Note,
@@ -56,7 +57,8 @@ class Override:
     """One setting that sends the agent's calls past the door.
 
     `key` as the tool spells it; `url` what it holds.  `door` is the name of the door that will stand before it when
-    adapted; None when it cannot be adapted, and then `why_not` says why.
+    adapted; None when it cannot be adapted, and then `why_not` says why.  `quiet`: perhaps the tool honours the
+    variable (older Codex does), so it is adapted when asked for, but nothing is said.
     """
 
     tool: Tool
@@ -65,6 +67,7 @@ class Override:
     url: str
     door: str | None
     why_not: str | None = None
+    quiet: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,7 @@ class Findings:
         """One line for each setting that beats the environment and is not adapted."""
         lines: list[Note] = []
         for override in self.overrides:
-            if adapt and override.door is not None:
+            if override.quiet or (adapt and override.door is not None):
                 continue
             if override.why_not is not None:
                 advice = f"{override.why_not}."
@@ -181,7 +184,7 @@ def adapt(
             what=f"{override.key} of {_NAMES[override.tool]}, by {_flag(override.tool)}",
             old=mask_url(override.url),
             new=mask_url(url),
-            why=f"--adapt: {override.path} beats the environment",
+            why=f"--adapt: {override.path} {'may beat' if override.quiet else 'beats'} the environment",
             side_effects="one more setting on the agent's command line or in its environment",
         )
         for override, url in pointed
@@ -314,7 +317,17 @@ def _codex_builtin(
         # The subscription's tokens are for another host than api.openai.com; a base URL would break the login.
         why = "Codex is logged in with ChatGPT, whose address is not this variable's; its calls are not seen."
         return Findings(tool="codex", at=at, leave={"OPENAI_BASE_URL": why})
-    return Findings(tool="codex", at=at)
+    if "openai_base_url" in flags:
+        return Findings(tool="codex", at=at)
+    override = Override(
+        tool="codex",
+        path="Codex's built-in provider",
+        key="openai_base_url",
+        url=environ.get("OPENAI_BASE_URL") or DEFAULT_URLS["openai"],
+        door="codex.openai",
+        quiet=True,
+    )
+    return Findings(tool="codex", at=at, overrides=(override,) if split_origin(override.url) else ())
 
 
 def _codex_flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -147,6 +147,16 @@ def test_codexs_own_key_for_the_built_in_provider_is_found() -> None:
     assert (override.key, override.door) == ("openai_base_url", "codex.openai")
 
 
+def test_codex_without_a_configuration_is_adapted_when_asked_for_and_nothing_is_said() -> None:
+    findings = look("codex exec x", {}, {"OPENAI_API_KEY": "k"})
+    assert not findings.sentences(adapt=False)
+    (door,) = findings.extra_doors()
+    assert door.origin == "https://api.openai.com"
+    made = adapt(["codex", "exec", "x"], HOME, findings, {"codex.openai": DOOR})
+    assert made.command == ("codex", "-c", f'openai_base_url="{DOOR}/v1"', "exec", "x")
+    assert not look("codex -c openai_base_url=http://h/v1 exec x", {}).overrides
+
+
 def test_codex_logged_in_with_chatgpt_keeps_its_address() -> None:
     files = {"/h/.codex/auth.json": json.dumps({"OPENAI_API_KEY": None, "tokens": {"access_token": "x"}})}
     assert "OPENAI_BASE_URL" in look("codex", files).leave
