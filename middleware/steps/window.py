@@ -228,7 +228,8 @@ def _baseline(container: ContainerFacts, inside: list[CgroupReading], begin: int
 def _delta(before: Number | None, after: Number | None) -> Number | None:
     if before is None or after is None:
         return None
-    return after - before if after >= before else after
+    grown = after - before if after >= before else after
+    return round(grown, 6) if isinstance(grown, float) else grown
 
 
 def _last(
