@@ -228,8 +228,8 @@ def _baseline(container: ContainerFacts, inside: list[CgroupReading], begin: int
 def _delta(before: Number | None, after: Number | None) -> Number | None:
     if before is None or after is None:
         return None
-    grown = after - before if after >= before else after
-    return round(grown, 6) if isinstance(grown, float) else grown
+    # An integer stays one: rounding to a digit behind the point leaves it as it is.
+    return round(after - before if after >= before else after, 6)
 
 
 def _last(
