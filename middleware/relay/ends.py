@@ -96,6 +96,7 @@ class Link:
         self._sock = sock
         self._watch = watch
         self._fd = sock.fileno()
+        self._plain = type(self) is Link
         self._out = bytearray()
         self._reading = False
         self._writing = False
@@ -167,7 +168,10 @@ class Link:
             self._lost(self._fault or error)
             return True
         if data:
-            self._ingest(data, monotonic_ns())
+            if self._plain:
+                self.on_data(data, monotonic_ns())
+            else:
+                self._ingest(data, monotonic_ns())
         else:
             self._socket_eof()
         return True
@@ -181,7 +185,7 @@ class Link:
                 self._loop.call_later(_POLL_S[1], self._drain)
 
     def _ingest(self, data: bytes, t_ns: int) -> None:
-        self.on_data(data, t_ns)
+        """What a protocol above TCP makes of the bytes that were read."""
 
     def _socket_eof(self) -> None:
         if self._fault is not None:  # the error was handed to a failed write, so recv shows only an end
