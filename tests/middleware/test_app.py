@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import signal
@@ -9,13 +10,16 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import msgspec
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fairtrial.middleware.app import cpu_model, docker_upstream, start_ticks, write_whole
 from fairtrial.middleware.core.hello import DockerInfo
@@ -285,6 +289,47 @@ def test_the_engine_of_the_hello_becomes_one_to_watch() -> None:
     tls = docker_upstream(DockerInfo(url="tcp://h:1", tls_dir="/d", tls_verify=True))
     assert tls is not None
     assert (tls.tls_ca, tls.tls_cert, tls.tls_key, tls.tls_verify) == ("/d/ca.pem", "/d/cert.pem", "/d/key.pem", True)
+
+
+class Receiver(http.server.BaseHTTPRequestHandler):
+    """Keeps the bodies of OTLP requests."""
+
+    bodies: ClassVar[list[bytes]] = []
+
+    def do_POST(self) -> None:
+        self.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it so
+        """Say nothing."""
+
+
+def test_the_trace_is_exported_after_the_answer_under_the_id_that_the_child_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        with observer(tmp_path, root_span_id="cd" * 8) as fed:
+            fed.bye(exit_code=1)
+        server.shutdown()
+    request = ExportTraceServiceRequest()
+    request.ParseFromString(Receiver.bodies[-1])
+    spans = [s for group in request.resource_spans for scope in group.scope_spans for s in scope.spans]
+    assert {s.trace_id.hex() for s in spans} == {"ab" * 16}
+    assert [s.span_id.hex() for s in spans if not s.parent_span_id] == ["cd" * 8]
+
+
+def test_a_collector_that_never_answers_delays_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
+        with observer(tmp_path) as fed:
+            assert fed.bye(exit_code=1)["lines"]
+            assert fed.process.poll() is None, "the answer came while the exporter still waits"
+            assert stored(tmp_path) is not None
 
 
 def test_the_log_is_json_lines(tmp_path: Path) -> None:
