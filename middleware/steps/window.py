@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
+from typing import Final, Literal, overload
 
 from fairtrial.middleware.core.observations import (
     CgroupReading,
@@ -30,8 +30,6 @@ from fairtrial.middleware.core.observations import (
 )
 from fairtrial.middleware.core.records import ContainerUse, PeakKind, Victim
 from fairtrial.middleware.steps.placed import Placed
-
-Number = TypeVar("Number", int, float)
 
 AGENT_COMMS: Final = frozenset({"claude", "codex", "opencode", "gemini", "qwen", "aider", "mini", "goose"})
 SHELL_COMMS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "busybox", "timeout"})
@@ -225,7 +223,11 @@ def _baseline(container: ContainerFacts, inside: list[CgroupReading], begin: int
     return inside[0] if inside else _UNREAD
 
 
-def _delta(before: Number | None, after: Number | None) -> Number | None:
+@overload
+def _delta(before: int | None, after: int | None) -> int | None: ...
+@overload
+def _delta(before: float | None, after: float | None) -> float | None: ...
+def _delta(before: float | None, after: float | None) -> float | None:
     if before is None or after is None:
         return None
     # An integer stays one: rounding to a digit behind the point leaves it as it is.
