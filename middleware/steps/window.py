@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, overload
+from typing import Final, Literal
 
 from fairtrial.middleware.core.observations import (
     CgroupReading,
@@ -164,11 +164,11 @@ class Windows:
             oom_kills=_kills(container, before, after, events),
             oom_group_kill=_group_kills(before, after, events),
             oom_victims=_victims(container, events),
-            cpu_used=_delta(before.cpu_used, after.cpu_used),
-            cpu_throttled=_delta(before.cpu_throttled, after.cpu_throttled),
-            psi_cpu=_delta(before.psi_cpu, after.psi_cpu),
-            psi_memory=_delta(before.psi_memory, after.psi_memory),
-            psi_io=_delta(before.psi_io, after.psi_io),
+            cpu_used=_spent(before.cpu_used, after.cpu_used),
+            cpu_throttled=_spent(before.cpu_throttled, after.cpu_throttled),
+            psi_cpu=_spent(before.psi_cpu, after.psi_cpu),
+            psi_memory=_spent(before.psi_memory, after.psi_memory),
+            psi_io=_spent(before.psi_io, after.psi_io),
             steal=self._steal(begin, end),
             pids_max_hits=_delta(before.pids_max_hits, after.pids_max_hits),
             disk_written=_delta(before.disk_written, after.disk_written),
@@ -186,7 +186,7 @@ class Windows:
         last = len(self._host) - 1 if end is None else bisect_right(self._host_times, end) - 1
         if first < 0 or last <= first:
             return None
-        return _delta(self._host[first][1].steal_s, self._host[last][1].steal_s)
+        return _spent(self._host[first][1].steal_s, self._host[last][1].steal_s)
 
 
 def _first_time(container: ContainerFacts) -> int | None:
@@ -223,15 +223,16 @@ def _baseline(container: ContainerFacts, inside: list[CgroupReading], begin: int
     return inside[0] if inside else _UNREAD
 
 
-@overload
-def _delta(before: int | None, after: int | None) -> int | None: ...
-@overload
-def _delta(before: float | None, after: float | None) -> float | None: ...
-def _delta(before: float | None, after: float | None) -> float | None:
+def _delta(before: int | None, after: int | None) -> int | None:
     if before is None or after is None:
         return None
-    # An integer stays one: rounding to a digit behind the point leaves it as it is.
-    return round(after - before if after >= before else after, 6)
+    return after - before if after >= before else after
+
+
+def _spent(before_s: float | None, after_s: float | None) -> float | None:
+    if before_s is None or after_s is None:
+        return None
+    return round(after_s - before_s if after_s >= before_s else after_s, 6)
 
 
 def _last(
