@@ -30,9 +30,7 @@ NEW_WITH_US = {"traceparent"}
 """Headers that Claude Code adds because of CLAUDE_CODE_PROPAGATE_TRACEPARENT, a recorded mutation."""
 
 
-def run_claude(
-    url: str | None, home: Path, project: Path, kept: Path, prefix: Sequence[str], **more: str
-) -> Under:
+def run_claude(url: str | None, home: Path, project: Path, kept: Path, prefix: Sequence[str], **more: str) -> Under:
     environment = clients.claude_environment(home, url, **NO_DOCKER, **more)
     return run_under(clients.claude_command(PROMPT), environment, project, kept=kept, prefix=prefix)
 
@@ -93,9 +91,7 @@ def test_529_without_end_which_claude_code_books_as_success_is_infra_proved(
     home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
 ) -> None:
     with running_standin(SCRIPT, catalogue(1)["overloaded_for_ever"], command_prefix=loopback_only) as server:
-        under = run_claude(
-            server.url, home, project, tmp_path / "kept", loopback_only, CLAUDE_CODE_MAX_RETRIES="2"
-        )
+        under = run_claude(server.url, home, project, tmp_path / "kept", loopback_only, CLAUDE_CODE_MAX_RETRIES="2")
     result = claude_result(under.outcome)
     assert (under.outcome.returncode, result["subtype"], result["is_error"]) == (1, "success", True), under.told()
     assert not (told := missed(under, ended_by(Blame.INFRA, "model_api.overloaded", 2))), told
@@ -235,7 +231,10 @@ def test_what_claude_code_offers_differently_behind_a_door_is_listed_in_the_muta
     assert attempt.via_proxy is not None, ran.told()
     assert attempt.tls is not None
     assert first["door"].model == first["direct"].model
-    gone, new = set(first["direct"].tools) - set(first["door"].tools), set(first["door"].tools) - set(first["direct"].tools)
+    gone, new = (
+        set(first["direct"].tools) - set(first["door"].tools),
+        set(first["door"].tools) - set(first["direct"].tools),
+    )
     told = cast("str", changed.side_effects or "")
     if gone or new:
         assert "tools" in told, (sorted(gone), sorted(new), changed)

@@ -175,9 +175,7 @@ def test_a_container_that_is_stopped_at_the_end_with_137_explains_nothing(
     assert not (told := missed(under, passed())), told
 
 
-def test_a_failed_run_whose_container_was_stopped_at_the_end_is_the_models(
-    mini_run: Mini, label: str
-) -> None:
+def test_a_failed_run_whose_container_was_stopped_at_the_end_is_the_models(mini_run: Mini, label: str) -> None:
     stop = f"docker ps -q --filter label={label} | xargs -r docker stop -t 0"
     under = mini_run.run((shell("echo wrong > answer"), SUBMIT), *BOX, after=f"{stop}; exit 3")
     assert under.outcome.returncode == 3, under.told()

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from fairtrial.middleware.core.records import Blame, Call, EndedAs, Grade, Trial, Verdict
+from fairtrial.middleware.report.text import show_lines
 from tests.e2e import clients
 from tests.e2e.clients import Outcome
 
@@ -48,13 +49,12 @@ class Under:
         """Everything, for an assertion's message."""
         if self.record is None:
             return f"{self.outcome.told()}\n--- no record"
-        shown = msgspec.json.format(msgspec.json.encode(self.record)).decode()
-        return f"{self.outcome.told()}\n--- record\n{shown}"
+        steps = "\n".join(f"{s.index}: {s.calls} {s.tools}" for s in self.record.steps)
+        shown = "\n".join(show_lines(self.record))
+        return f"{self.outcome.told()}\n--- {self.store.parent}\n{shown}\n--- calls and tools\n{steps}"
 
 
-def run_command(
-    command: Sequence[str], store: Path, record: Path | None, options: Sequence[str] = ()
-) -> list[str]:
+def run_command(command: Sequence[str], store: Path, record: Path | None, options: Sequence[str] = ()) -> list[str]:
     """The command line of `fairtrial run` for `command`."""
     asked = [] if record is None else ["--json", str(record)]
     return [*FAIRTRIAL, "run", "--store", str(store), *asked, *options, "--", *command]
@@ -134,7 +134,7 @@ def ended_by(blame: Blame, cause: str, step: int, *, ended_as: EndedAs = EndedAs
 
 
 def missed(under: Under, due: Due) -> str:
-    """"" when the verdict is the one that is due; else what differs, and everything that was seen."""
+    """ "" when the verdict is the one that is due; else what differs, and everything that was seen."""
     verdict = under.verdict
     ended = verdict.terminated_by
     pairs: list[tuple[str, object, object]] = [
