@@ -35,6 +35,14 @@ MAX_TRAILER_BYTES: Final = 64 * 1024
 _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 
+# The members, looked up once: on the path of every read an enum's attribute is not cheap.
+_NONE: Final = Body.NONE
+_LENGTH: Final = Body.LENGTH
+_CHUNKED: Final = Body.CHUNKED
+_UNTIL_CLOSE: Final = Body.UNTIL_CLOSE
+_TUNNEL: Final = Body.TUNNEL
+
+
 class FramingError(ValueError):
     """A chunked body that is none."""
 
@@ -179,7 +187,7 @@ class RequestFramer:
         self.holding = False
         self._docker = docker
         self._carry = bytearray()
-        self._body = Body.NONE
+        self._body = _NONE
         self._head: RequestHead | None = None
         self._left = 0
         self._chunked: ChunkedBody | None = None
@@ -188,12 +196,12 @@ class RequestFramer:
     @property
     def at_boundary(self) -> bool:
         """No message is half read."""
-        return self._body is Body.NONE and not self._carry
+        return self._body is _NONE and not self._carry
 
     @property
     def head_pending(self) -> bool:
         """A head has begun and is not whole."""
-        return self._body is Body.NONE and bool(self._carry) and not self.holding
+        return self._body is _NONE and bool(self._carry) and not self.holding
 
     @property
     def held_bytes(self) -> int:
@@ -205,7 +213,7 @@ class RequestFramer:
 
         None, and nothing taken, in every other case: then `feed` it.
         """
-        if self._body is not Body.NONE or self._carry or self.holding:
+        if self._body is not _NONE or self._carry or self.holding:
             return None
         end = data.find(b"\r\n\r\n") + 4
         if end == 3:
@@ -214,7 +222,7 @@ class RequestFramer:
             head = read_request_head(data if end == len(data) else data[:end], docker=self._docker)
         except BadHead:
             return None
-        if head.may_tunnel or head.body is Body.CHUNKED or head.length_bytes != len(data) - end:
+        if head.may_tunnel or head.body is _CHUNKED or head.length_bytes != len(data) - end:
             return None
         self.msg += 1
         self._head = head
@@ -228,9 +236,9 @@ class RequestFramer:
             return events
         pos = 0
         while pos < len(data):
-            if self._body is Body.LENGTH:
+            if self._body is _LENGTH:
                 pos = self._length(data, pos, events)
-            elif self._body is Body.CHUNKED:
+            elif self._body is _CHUNKED:
                 start = pos
                 payload: list[bytes] = []
                 assert self._chunked is not None
@@ -287,7 +295,7 @@ class RequestFramer:
         return pos + take
 
     def _end(self, events: list[RequestEvent]) -> None:
-        self._body = Body.NONE
+        self._body = _NONE
         self._chunked = None
         events.append(MessageEnd(self.msg, self._wire_bytes))
         if self._head is not None and self._head.may_tunnel:
@@ -318,9 +326,9 @@ class RequestFramer:
         events.append(head)
         self._body = head.body
         self._left = head.length_bytes
-        if head.body is Body.CHUNKED:
+        if head.body is _CHUNKED:
             self._chunked = ChunkedBody()
-        elif head.body is Body.NONE:
+        elif head.body is _NONE:
             self._end(events)
         return end + 4
 
@@ -345,7 +353,7 @@ class ResponseFramer:
         self.fifo: deque[InFlight] = deque()
         self._docker = docker
         self._carry = bytearray()
-        self._body = Body.NONE
+        self._body = _NONE
         self._head: ResponseHead | None = None
         self._left = 0
         self._chunked: ChunkedBody | None = None
@@ -354,12 +362,12 @@ class ResponseFramer:
     @property
     def idle(self) -> bool:
         """Nothing is in flight and no response is half read."""
-        return not self.fifo and self._body is Body.NONE and not self._carry
+        return not self.fifo and self._body is _NONE and not self._carry
 
     @property
     def until_close(self) -> bool:
         """The response being read ends with the connection."""
-        return self._body is Body.UNTIL_CLOSE
+        return self._body is _UNTIL_CLOSE
 
     @property
     def wire_bytes(self) -> int:
@@ -368,7 +376,7 @@ class ResponseFramer:
 
     def take_whole(self, data: bytes) -> ResponseHead | None:
         """The short path: if one read is exactly one whole final response, its head; else None, nothing taken."""
-        if self._body is not Body.NONE or self._carry or not self.fifo:
+        if self._body is not _NONE or self._carry or not self.fifo:
             return None
         end = data.find(b"\r\n\r\n") + 4
         if end == 3:
@@ -381,9 +389,9 @@ class ResponseFramer:
             head = read_response_head(raw, waiting.msg, waiting.method, docker=self._docker)
         except BadHead:
             return None
-        if head.interim or head.body > Body.LENGTH:
+        if head.interim or head.body > _LENGTH:
             return None
-        if (head.length_bytes if head.body is Body.LENGTH else 0) != len(data) - end:
+        if (head.length_bytes if head.body is _LENGTH else 0) != len(data) - end:
             return None
         self._head = head
         self.fifo.popleft()
@@ -394,12 +402,12 @@ class ResponseFramer:
         events: list[ResponseEvent] = []
         pos = 0
         while pos < len(data):
-            if self._body is Body.UNTIL_CLOSE:
+            if self._body is _UNTIL_CLOSE:
                 piece = data[pos:] if pos else data
                 self._wire_bytes += len(piece)
                 events.append(BodyData(piece, piece))
                 return events
-            if self._body is Body.LENGTH:
+            if self._body is _LENGTH:
                 take = min(self._left, len(data) - pos)
                 piece = data if take == len(data) else data[pos : pos + take]
                 self._left -= take
@@ -408,7 +416,7 @@ class ResponseFramer:
                 events.append(BodyData(piece, piece))
                 if not self._left:
                     self._end(events)
-            elif self._body is Body.CHUNKED:
+            elif self._body is _CHUNKED:
                 payload: list[bytes] = []
                 assert self._chunked is not None
                 start = pos
@@ -437,7 +445,7 @@ class ResponseFramer:
 
     def eof(self) -> MessageEnd | None:
         """The upstream ended cleanly: what that means for the response being read, if any."""
-        if self._body is Body.UNTIL_CLOSE:
+        if self._body is _UNTIL_CLOSE:
             events: list[ResponseEvent] = []
             self._end(events)
             end = events[0]
@@ -447,7 +455,7 @@ class ResponseFramer:
         return None
 
     def _end(self, events: list[ResponseEvent]) -> None:
-        self._body = Body.NONE
+        self._body = _NONE
         self._chunked = None
         msg = self._head.msg if self._head is not None else 0
         if self.fifo and self.fifo[0].msg == msg:
@@ -487,15 +495,15 @@ class ResponseFramer:
         self._head = head
         self._wire_bytes += len(raw)
         events.append(head)
-        if head.body is Body.TUNNEL:
+        if head.body is _TUNNEL:
             if waiting is not None:
                 self.fifo.popleft()
             events.append(Tunnel(head.msg, data[end + 4 :]))
         elif not head.interim:
             self._body = head.body
             self._left = head.length_bytes
-            if head.body is Body.CHUNKED:
+            if head.body is _CHUNKED:
                 self._chunked = ChunkedBody()
-            elif head.body is Body.NONE:
+            elif head.body is _NONE:
                 self._end(events)
         return end + 4

@@ -43,6 +43,14 @@ class Body(IntEnum):
     TUNNEL = 4
 
 
+# The members, looked up once: on the path of every head an enum's attribute is not cheap.
+_NONE: Final = Body.NONE
+_LENGTH: Final = Body.LENGTH
+_CHUNKED: Final = Body.CHUNKED
+_UNTIL_CLOSE: Final = Body.UNTIL_CLOSE
+_TUNNEL: Final = Body.TUNNEL
+
+
 @dataclass(slots=True)
 class RequestHead:
     """A head that passed; spans are offsets into `raw`."""
@@ -187,16 +195,16 @@ def _request_body(raw: bytes, low: bytes, version: bytes) -> tuple[Body, int]:
         start, end = codings[0]
         if len(codings) > 1 or low[start:end].strip(b" \t") != b"chunked":
             raise BadHead("Transfer-Encoding other than one chunked")
-        return Body.CHUNKED, 0
+        return _CHUNKED, 0
     if at == -1:
-        return Body.NONE, 0
+        return _NONE, 0
     if low.find(b"\r\ncontent-length:", at + 17) != -1:
         raise BadHead("two Content-Length lines")
     value = raw[at + 17 : raw.find(b"\r\n", at + 17)].strip(b" \t")
     if not value.isdigit() or len(value) > 18:
         raise BadHead("Content-Length is not a number")
     length = int(value)
-    return (Body.LENGTH, length) if length else (Body.NONE, 0)
+    return (_LENGTH, length) if length else (_NONE, 0)
 
 
 def _trim(raw: bytes, start: int, end: int) -> tuple[int, int]:
@@ -233,14 +241,14 @@ def read_response_head(raw: bytes, msg: int, method: bytes, *, docker: bool = Fa
         raise BadHead("not an HTTP/1 status line")
     status = int(match[1])
     if status == 101 or (method == b"CONNECT" and 200 <= status < 300):
-        return ResponseHead(raw, msg, status, Body.TUNNEL, 0)
+        return ResponseHead(raw, msg, status, _TUNNEL, 0)
     if status < 200 or status in (204, 304) or method == b"HEAD":
-        return ResponseHead(raw, msg, status, Body.NONE, 0)
+        return ResponseHead(raw, msg, status, _NONE, 0)
     low = raw.lower()
     if b"\r\ntransfer-encoding:" in low:
         codings = spans(low, b"transfer-encoding")
         last = b",".join(low[a:b] for a, b in codings).rsplit(b",", 1)[-1].strip(b" \t")
-        return ResponseHead(raw, msg, status, Body.CHUNKED if last == b"chunked" else Body.UNTIL_CLOSE, 0)
+        return ResponseHead(raw, msg, status, _CHUNKED if last == b"chunked" else _UNTIL_CLOSE, 0)
     at = low.find(b"\r\ncontent-length:")
     if at != -1:
         lengths = spans(low, b"content-length")
@@ -249,9 +257,9 @@ def read_response_head(raw: bytes, msg: int, method: bytes, *, docker: bool = Fa
         if values or not value.isdigit() or len(value) > 18:
             raise BadHead("Content-Length is not one number")
         length = int(value)
-        return ResponseHead(raw, msg, status, Body.LENGTH if length else Body.NONE, length)
+        return ResponseHead(raw, msg, status, _LENGTH if length else _NONE, length)
     if docker and status == 200:
         types = spans(low, b"content-type")
         if types and _DOCKER_STREAM.match(raw[slice(*types[0])].strip(b" \t")):
-            return ResponseHead(raw, msg, status, Body.TUNNEL, 0)
-    return ResponseHead(raw, msg, status, Body.UNTIL_CLOSE, 0)
+            return ResponseHead(raw, msg, status, _TUNNEL, 0)
+    return ResponseHead(raw, msg, status, _UNTIL_CLOSE, 0)
