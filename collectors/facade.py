@@ -335,7 +335,9 @@ class Collectors:
             return
         self._own = places
         files = CgroupFiles(places, may_reset=False)
-        shared = self._sharing(places)
+        memory = places.places.get("memory")
+        strangers = None if memory is None else self._tree.outsiders(memory.path, os.getppid())
+        shared = self._sharing(places, strangers or 0)
         subject = Subject(trial=self._trial_id, container_id=OWN, cgroup=places.hierarchy_path)
         watcher = self._make_watcher(OWN, subject, files, pid=pid, born_with_us=False, shared=shared)
         self._cgroup_source.emit(
@@ -347,6 +349,7 @@ class Collectors:
                 cgroup_version=places.version,
                 memory_limit=files.effective_limit(),
                 oom_group=files.oom_group(),
+                strangers=strangers,
                 join="own",
             ),
             subject=subject,
@@ -354,12 +357,11 @@ class Collectors:
         assert self._bells is not None
         watcher.start(self._bells)
 
-    def _sharing(self, places: CgroupPlaces) -> str:
+    @staticmethod
+    def _sharing(places: CgroupPlaces, others: int) -> str:
         """Fairtrial itself is always in there; say who else is."""
-        memory = places.places.get("memory")
         if places.hierarchy_path == "/":
             return "the command runs in the root cgroup, which has no limit and holds the whole node"
-        others = 0 if memory is None else self._tree.outsiders(memory.path, os.getppid())
         if others:
             return f"the command's cgroup is shared with fairtrial and {others} other processes"
         return "the command's cgroup is shared with fairtrial itself"

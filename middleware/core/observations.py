@@ -346,6 +346,8 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     tmpfs: list[str] = []
     started_wall_ns: int | None = None
     network_mode: str | None = None
+    strangers: int | None = None
+    """Role "own": processes in the same cgroup that belong neither to the command nor to fairtrial."""
     join: str | None = None
     """How it was tied to this trial: started_after | label | env | only_trial | own."""
 

@@ -309,11 +309,13 @@ class _Tools:
                 self._answered.setdefault(result, call.started_wall_ns)
         self._execs: dict[int | None, list[tuple[int, ExecStarted]]] = {}
         self._ends: dict[str, ExecEnded] = {}
+        self._ended_at: dict[str, int] = {}
         for one in placed:
             if isinstance(one.value, ExecStarted) and one.value.plumbing is not True:
                 self._execs.setdefault(one.step, []).append((one.at_ns, one.value))
             elif isinstance(one.value, ExecEnded):
                 self._ends[one.value.exec_id] = one.value
+                self._ended_at[one.value.exec_id] = one.at_ns
 
     def of(self, step: _Open) -> list[Tool]:
         """The step's tools in the order of the reply; execs without a tool call in the reply are tools without a
@@ -342,6 +344,9 @@ class _Tools:
             match, join = joined.get(n, (None, "inferred"))
             exec_at, ran = execs[match] if match is not None else (None, None)
             end = self._ends.get(ran.exec_id) if ran is not None else None
+            if ended is None and ran is not None:
+                # The last step's results go up with no further call: the runtime saw when its command ended.
+                ended = self._ended_at.get(ran.exec_id)
             tools.append(
                 Tool(
                     name=use.name,
@@ -364,6 +369,7 @@ class _Tools:
         end = self._ends.get(ran.exec_id)
         return Tool(
             started=rfc3339(at),
+            ended=_time(self._ended_at.get(ran.exec_id)),
             exit_code=end.exit_code if end is not None else None,
             exec_id=ran.exec_id,
             exec_via="docker",

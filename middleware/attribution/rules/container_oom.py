@@ -7,12 +7,16 @@ tmpfs or locked (`container.oom_residual`, or the same event when the writer's s
 a later tool step that ended normally in the same container is present. Whose demand it was stays open (`suspected`) but
 for two cases that this version can prove: a kill from above (node, or a parent's limit) while the trial was within its
 guaranteed floor, and a kill before any reply of the model had arrived, when only the harness and the declared services
-can have used the memory.  A replay and other trials' peaks have no source yet. Deliberately does not: take exit code
-137, the word "Killed" or the sticky `OOMKilled` flag for a kill; take the kernel's name of a victim for proof (a
-process can set it); blame the model for a demand that nobody measured. How it can be wrong: a kill of a side process
-that the step did not need, in the last tool step of a failed trial, is taken for what ended it.  The cost is a
-`suspected` and one replay.  A harness that types into a terminal gives no end of its own commands: then a result that
-came back counts as a normal end, unless the victim was the harness's own support.
+can have used the memory.  A replay and other trials' peaks have no source yet.
+
+Deliberately does not: take exit code 137, the word "Killed" or the sticky `OOMKilled` flag for a kill; take the
+kernel's name of a victim for proof (a process can set it); take a stranger's death in a cgroup that the command shares
+with others for its own (without a named victim it is then only suspected); blame the model for a demand that nobody
+measured.
+
+How it can be wrong: a kill of a side process that the step did not need, in the last tool step of a failed trial, is
+taken for what ended it.  The cost is a `suspected` and one replay.  A harness that types into a terminal gives no end
+of its own commands: then a result that came back counts as a normal end, unless the victim was the harness's support.
 
 **Source:** reference pages container.md section 2, taxonomy.md section 5; kernel doc cgroup-v2 (memory.events).
 """
@@ -60,6 +64,8 @@ def find(ctx: Context) -> list[Event]:
         if group.phase in _SKIPPED:
             continue
         container = ctx.case.containers[group.container]
+        if container.id == "own" and _strangers_alone(group):
+            continue
         if group.container not in levels:
             levels[group.container] = _Levels(ctx, container, _limit(container, group))
         full = levels[group.container].full_at_start(group.step)
@@ -98,6 +104,9 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     fact = Grade.PROVED
     if all(p.observation.trust is not Trust.HOST for p in _placed(group)):
         fact = best = Grade.SUSPECTED
+    elif container.id == "own" and not _surely_ours(container, group):
+        fact = best = Grade.SUSPECTED
+        demand = "Other processes share this cgroup, so it may have been theirs."
     k = ctx.thresholds.headroom_k
     facts = {
         "victim": _victim(ctx, group),
@@ -203,6 +212,19 @@ def _not_the_models(
         )
         return first, said
     return None
+
+
+def _strangers_alone(group: KillGroup) -> bool:
+    """Every victim of a kill in the command's own, shared cgroup is known to be somebody else's process."""
+    kills = group.kills or 0
+    return len(group.records) >= max(kills, 1) and all(v.victim.role == "outside" for _, v in group.records)
+
+
+def _surely_ours(container: ContainerCase, group: KillGroup) -> bool:
+    """In the command's own cgroup: a victim of its process tree is named, or nobody else lives there."""
+    if any(v.victim.role in {"command", "descendant"} for _, v in group.records):
+        return True
+    return not group.records and container.seen is not None and container.seen.strangers == 0
 
 
 class _Levels:

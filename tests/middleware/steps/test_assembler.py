@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairtrial.middleware.core.clock import rfc3339
 from fairtrial.middleware.core.observations import (
     ContainerGone,
     CoverageChanged,
+    ExecEnded,
     GapSeen,
     HostCounters,
     MutationSeen,
@@ -93,7 +95,17 @@ def test_one_exec_beside_one_tool_call_is_joined_by_time() -> None:
     told.attempt(turns=0, tools=(("toolu_0", "Bash", "other"),))
     told.ran("exec-0")
     tool = assemble(told.end().observations, TRIAL).trial.steps[0].tools[0]
-    assert (tool.exec_id, tool.join, tool.ended) == ("exec-0", "time", None)
+    assert (tool.exec_id, tool.join) == ("exec-0", "time")
+
+
+def test_a_tool_whose_result_never_went_up_ends_when_its_exec_ended() -> None:
+    """The trial's last tool call: no later request carries its result."""
+    told = Story().begin().box()
+    told.attempt(turns=0, tools=(("toolu_0", "Bash", "other"),))
+    told.ran("exec-0")
+    assembly = assemble(told.end().observations, TRIAL)
+    end = next(p for p in assembly.placed if isinstance(p.value, ExecEnded))
+    assert assembly.trial.steps[0].tools[0].ended == rfc3339(end.at_ns)
 
 
 def test_a_tool_without_an_exec_is_inferred_and_has_no_exit_code() -> None:

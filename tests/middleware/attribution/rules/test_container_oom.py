@@ -190,6 +190,34 @@ def test_a_verifier_that_ended_well_after_the_last_word_is_no_recovery_of_the_ag
     assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 1)
 
 
+def shared_cgroup(*, strangers: int, victim_role: str | None) -> Scene:
+    told = Scene(box=False).call()
+    told.tell(ContainerSeen(container_id="own", role="own", memory_limit=64 * MIB, strangers=strangers, join="own"))
+    victim = None if victim_role is None else Victim(comm="x", pid=9, role=victim_role)
+    return told.waited().oom(victim=victim).waited().call(tools=0).end(1)
+
+
+def test_a_strangers_death_in_a_shared_cgroup_is_not_the_trials() -> None:
+    verdict = shared_cgroup(strangers=3, victim_role="outside").verdict()
+    assert (verdict.blame, verdict.terminated_by, verdict.cause) == ("model", None, None)
+
+
+def test_a_death_without_a_name_in_a_shared_cgroup_is_suspected_only() -> None:
+    verdict = shared_cgroup(strangers=3, victim_role=None).verdict()
+    assert (verdict.blame, verdict.cause) == ("infra", "container.oom_kill")
+    assert verdict.terminated_by is not None
+    assert verdict.terminated_by.grade == "suspected"
+    assert "Other processes share this cgroup" in verdict.sentence
+
+
+@pytest.mark.parametrize("strangers, role", [(0, None), (3, "descendant"), (3, "command")])
+def test_a_death_of_the_commands_own_process_ended_the_trial(strangers: int, role: str | None) -> None:
+    verdict = shared_cgroup(strangers=strangers, victim_role=role).verdict()
+    assert verdict.blame == "infra"
+    assert verdict.terminated_by is not None
+    assert verdict.terminated_by.grade == "proved"
+
+
 def test_a_kill_in_teardown_explains_nothing() -> None:
     told = Scene().call().ran(1).call(tools=0).end(1)
     told.waited(3).oom()
