@@ -26,7 +26,7 @@ from fairtrial import __version__
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.facade import Collectors
 from fairtrial.middleware.closing import gate_answer, judged, recover_orphans
-from fairtrial.middleware.core import clock
+from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.hello import DockerInfo, Hello, parse_hello
 from fairtrial.middleware.core.observations import (
     CoverageChanged,
@@ -305,7 +305,8 @@ class ObservedTrial:
         )
         await asyncio.to_thread(self._writer.flush, FLUSH_S)
         self._check_store()
-        self._record = judged(self._observations, self._hello.trial, self._journal)
+        thresholds = config.load(self._hello.config, {}, {}).verdict
+        self._record = judged(self._observations, self._hello.trial, self._journal, thresholds=thresholds)
         self._writer.close_trial(self._record)
         await asyncio.to_thread(self._writer.flush, FLUSH_S)
         if closed == "normal":

@@ -212,7 +212,7 @@ def show(
         stored = latest_record(database, row.trial)
         kept = list(observations_of(database, row.trial)) if replay or stored is None else []
     if replay or stored is None:
-        thresholds = load_thresholds(_numbers(settings or []))
+        thresholds = load_thresholds(_numbers(settings or []), base=read(os.environ, {}).verdict)
         revision = (stored.verdict.revision if stored and stored.verdict else 0) + 1
         record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision)
     else:

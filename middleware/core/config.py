@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, get_type_hints
 
 from fairtrial.middleware.core.errors import ConfigError
-from fairtrial.middleware.core.masking import MASK, mask_value
+from fairtrial.middleware.core.masking import mask_value
 from fairtrial.middleware.core.places import config_folder, state_folder
 
 ENV_PREFIX: Final = "FAIRTRIAL_"
@@ -33,8 +33,8 @@ Leaf = str | int | float | bool | dict[str, str] | None
 Tree = Mapping[str, object]
 
 
-def _doc(text: str, *, secret: bool = False) -> dict[str, object]:
-    return {"doc": text, "secret": secret}
+def _doc(text: str) -> dict[str, object]:
+    return {"doc": text}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,6 @@ class StoreConfig:
     path: str | None = dataclasses.field(
         default=None, metadata=_doc("The SQLite file; unset: $XDG_STATE_HOME/fairtrial/store.db.")
     )
-    keep_days: int = dataclasses.field(default=90, metadata=_doc("`prune` removes trials older than this many days."))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,40 +96,46 @@ class PrivacyConfig:
 
     content: bool = dataclasses.field(
         default=False,
-        metadata=_doc("Keep prompts, completions, tool arguments and outputs, and free text of the command line."),
+        metadata=_doc("Keep the free text of the command line; nothing else of the content is ever kept yet."),
     )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class VerdictConfig:
-    """Thresholds; each is printed with the verdict that used it (VERDICTS.md names the sections)."""
+class Thresholds:
+    """The numbers of ours that a verdict may lean on: each is printed with the verdict that used it.
 
-    memory_factor: float = dataclasses.field(
+    `terminated_by` uses none of them (but for the client's watchdog, which tells a stall from an impatient client).
+    """
+
+    headroom_k: float = dataclasses.field(
         default=3.0,
-        metadata=_doc("Demand up to this many times the declared memory may be the infrastructure's (section 3)."),
+        metadata=_doc("Demand up to this many times the declared memory is the limit's fault, above it the model's."),
     )
-    ledger_min_share: float = dataclasses.field(
-        default=0.10,
-        metadata=_doc("Below this share of the limit, outside time does not explain a time-out (section 4)."),
+    watchdog_unknown_s: float = dataclasses.field(
+        default=90.0,
+        metadata=_doc("How long a client of unknown kind bears a silent stream before it gives up, s."),
     )
-    client_watchdog_s: float = dataclasses.field(
-        default=90.0, metadata=_doc("Longest silence that a client of unknown kind is taken to bear (section 6).")
+    stall_s: float = dataclasses.field(
+        default=90.0,
+        metadata=_doc("An upstream's silence (pings count as bytes) of at least this long is charged to it, s."),
     )
-    poison_window_s: float = dataclasses.field(
-        default=60.0,
-        metadata=_doc("Other bodies to the same model that pass within this time make a 5xx body poison (section 6)."),
+    lag_share: float = dataclasses.field(
+        default=0.5,
+        metadata=_doc("Part of a client's wait that our own relay must have caused for `observer.lag`."),
     )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetryConfig:
-    """OpenTelemetry; the OTEL_* variables of the environment are honoured by the exporter itself."""
-
-    genai_names: str = dataclasses.field(
-        default="latest", metadata=_doc("`latest` or `older` names of the GenAI conventions.")
+    lag_s: float = dataclasses.field(
+        default=1.0, metadata=_doc("Lag of our own relay below this is never a reason, s.")
     )
-    headers: dict[str, str] = dataclasses.field(
-        default_factory=dict[str, str], metadata=_doc("Extra headers for the OTLP endpoint.", secret=True)
+    box_full_share: float = dataclasses.field(
+        default=0.8,
+        metadata=_doc("A container has no memory for a step when undying pages fill this part of its limit before it."),
+    )
+    end_grace_s: float = dataclasses.field(
+        default=2.0,
+        metadata=_doc("Two things this close are taken for one: a client's abort and its end, a source's and ours, s."),
+    )
+    late_evidence_s: float = dataclasses.field(
+        default=5.0, metadata=_doc("How long after the end a verdict may still be revised by late evidence, s.")
     )
 
 
@@ -143,8 +148,7 @@ class Config:
     end: EndConfig = dataclasses.field(default_factory=EndConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
     privacy: PrivacyConfig = dataclasses.field(default_factory=PrivacyConfig)
-    verdict: VerdictConfig = dataclasses.field(default_factory=VerdictConfig)
-    telemetry: TelemetryConfig = dataclasses.field(default_factory=TelemetryConfig)
+    verdict: Thresholds = dataclasses.field(default_factory=Thresholds)
     upstreams: dict[str, str] = dataclasses.field(
         default_factory=dict[str, str], metadata=_doc("Provider -> URL, as --upstream NAME=URL.")
     )
@@ -236,7 +240,7 @@ def describe(config: Config) -> list[Setting]:
     shown: list[Setting] = []
     for key, value in _leaves(config):
         field = _fields()[key]
-        shown.append(Setting(key, _mask(key, value, secret=field.secret), defaults[key], field.doc))
+        shown.append(Setting(key, _mask(key, value), defaults[key], field.doc))
     return shown
 
 
@@ -264,7 +268,6 @@ class _Field:
     kind: type
     optional: bool
     doc: str
-    secret: bool
 
 
 def _leaf_fields(cls: type, prefix: str) -> Iterator[tuple[str, _Field]]:
@@ -278,7 +281,7 @@ def _leaf_fields(cls: type, prefix: str) -> Iterator[tuple[str, _Field]]:
             continue
         optional = hint == str | None
         kind = str if optional else getattr(hint, "__origin__", hint)
-        yield key, _Field(kind, optional, str(field.metadata["doc"]), bool(field.metadata["secret"]))
+        yield key, _Field(kind, optional, str(field.metadata["doc"]))
 
 
 @functools.cache
@@ -335,7 +338,7 @@ def _convert(key: str, value: object, *, source: str | None, from_text: bool) ->
         assert isinstance(value, str | int | float | bool)
         return value
     wanted = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table of texts"}
-    shown = _mask(key, value if isinstance(value, str) else repr(value), secret=field.secret)
+    shown = _mask(key, value if isinstance(value, str) else repr(value))
     raise ConfigError(
         f"`{key}`{where} is {shown!s}, but {wanted[field.kind]} is expected.", remedy=field.doc, key=key, source=source
     )
@@ -385,9 +388,9 @@ def _build(values: Mapping[str, Leaf]) -> Config:
     return Config(**parts)  # type: ignore[arg-type]  # every value went through _convert
 
 
-def _mask(key: str, value: Leaf, *, secret: bool) -> Leaf:
+def _mask(key: str, value: Leaf) -> Leaf:
     if isinstance(value, dict):
-        return {name: MASK if secret else mask_value(name, item) for name, item in value.items()}
+        return {name: mask_value(name, item) for name, item in value.items()}
     if isinstance(value, str):
-        return MASK if secret else mask_value(key, value)
+        return mask_value(key, value)
     return value

@@ -56,6 +56,8 @@ class Hello(Record, frozen=True, kw_only=True):
     """Trial token -> trial id."""
     doors: list[DoorInfo] = []
     docker: DockerInfo = DockerInfo()
+    config: dict[str, object] = {}
+    """The settings in force, as `core.config.to_tree` gives them."""
     options: dict[str, object] = {}
     verbose: bool = False
     quiet: bool = False

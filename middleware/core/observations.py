@@ -137,7 +137,7 @@ class CoverageChanged(Value, frozen=True, kw_only=True):
     why: str | None = None
     container_id: str | None = None
     containers_missed: bool = False
-    """Containers of the trial may exist that nobody watches: one could not be told to be its own, or events were late."""
+    """Containers of the trial may exist that nobody watches: one was not told to be its own, or events were late."""
 
 
 class GapSeen(Value, frozen=True, kw_only=True):

@@ -102,6 +102,9 @@ class Owner(Protocol):
         """How late the loop is at this moment."""
         ...
 
+    def observe_soon(self, pair: Pair) -> None:
+        """Call the pair's `catch_up` at the end of this turn of the loop."""
+
 
 class Pause:
     """Why the client is not read: bits of a plain int, because IntFlag costs microseconds per operation."""
@@ -155,6 +158,7 @@ class Pair:
         self._suspended_ns = suspended_ns()
         self._in_flight_at_end = 0
         self._finished = False
+        self._unseen: list[tuple[bytes, int, RequestHead | None]] = []
         client.watch_fin = route.policy.client_eof != "half"
         client.on_data = self._client_data
         client.on_eof = self._guard(self._client_eof)
@@ -178,6 +182,7 @@ class Pair:
     def _guard(self, act: Callable[..., None]) -> Callable[..., None]:
         def guarded(*args: object) -> None:
             try:
+                self.catch_up()
                 act(*args)
             except Exception as error:  # noqa: BLE001 - outermost frame: a fault of ours ends the pair, and is counted
                 self._fault(error)
@@ -188,6 +193,32 @@ class Pair:
         self._relay.swallow(error)
         self._note_first("fairtrial", "abort", None, f"{type(error).__name__}: {error}")
         self._abort()
+
+    def catch_up(self) -> None:
+        """Look at what has passed already.
+
+        Looking is put off to the end of the loop's turn, so that bytes of all connections pass before any is
+        looked at; whatever decides by the state of the framing calls this first.
+        """
+        while self._unseen:
+            unseen, self._unseen = self._unseen, []
+            for data, t_ns, head in unseen:
+                if head is not None:
+                    body = data[len(head.raw) :]
+                    end = b'{"wire_bytes":%d,"complete":true}' % len(data)
+                    self._feed.record_message(_REQUEST_KINDS, (head.raw, body, end), self.conn, head.msg, t_ns)
+                elif self._tunnel:
+                    self._record(Kind.TUNNEL_DOWN, data, self._tunnel, 0, t_ns)
+                elif not self._down_blind:
+                    try:
+                        self._observe_response(data, t_ns)
+                    except Exception as error:  # noqa: BLE001 - observing fails open
+                        self._swallow(error)
+
+    def _see_later(self, data: bytes, t_ns: int, head: RequestHead | None) -> None:
+        if not self._unseen:
+            self._relay.observe_soon(self)
+        self._unseen.append((data, t_ns, head))
 
     def _swallow(self, error: Exception) -> None:
         """Observing failed: the bytes go on, nobody looks any more."""
@@ -206,6 +237,8 @@ class Pair:
 
     def _client_data(self, data: bytes, t_ns: int) -> None:
         try:
+            if self._unseen:
+                self.catch_up()
             self._client_last_ns = t_ns
             self._bytes_up += len(data)
             if self._tunnel or self._up_blind:
@@ -233,21 +266,15 @@ class Pair:
         """One read, one request: head and body leave in one write."""
         msg = self._msg = self._msg + 1
         self._relay.counters.requests += 1
+        head.msg = msg
         new, trial = self._route.rewrite(head)
-        body = data[len(head.raw) :]
         if not self._down_blind:
             self._responses.fifo.append(InFlight(msg, head.method, may_tunnel=False))
-        self._to_upstream(new + body if body else new)
+        self._to_upstream(new + data[len(head.raw) :])
         if trial != self._trial:
             self._trial = trial
             self._record(Kind.NOTE, _trial_note(trial), msg, 0, t_ns)
-        self._feed.record_message(
-            _REQUEST_KINDS,
-            (head.raw, body, b'{"wire_bytes":%d,"complete":true}' % len(data)),
-            self.conn,
-            msg,
-            t_ns,
-        )
+        self._see_later(data, t_ns, head)
         if len(self._responses.fifo) > self._settings.pipeline_depth:
             self._pause(Pause.PIPELINE)
 
@@ -427,13 +454,7 @@ class Pair:
         except Exception as error:  # noqa: BLE001 - outermost frame
             self._fault(error)
             return
-        if self._tunnel:
-            self._record(Kind.TUNNEL_DOWN, data, self._tunnel, 0, t_ns)
-        elif not self._down_blind:
-            try:
-                self._observe_response(data, t_ns)
-            except Exception as error:  # noqa: BLE001 - observing fails open
-                self._swallow(error)
+        self._see_later(data, t_ns, None)
 
     def _observe_response(self, data: bytes, t_ns: int) -> None:
         responses = self._responses
@@ -560,6 +581,7 @@ class Pair:
     @property
     def idle(self) -> bool:
         """Nothing is in flight in either direction."""
+        self.catch_up()
         return (
             not self._tunnel
             and not self._up_blind
@@ -700,6 +722,7 @@ class Pair:
 
     def _settle(self) -> None:
         """Every attempt that cannot complete any more gets its one end, with who failed first."""
+        self.catch_up()
         self.lag_max_s = max(self.lag_max_s, self._relay.overdue_s())
         waiting = list(self._responses.fifo)
         self._in_flight_at_end += len(waiting)

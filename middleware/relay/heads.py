@@ -66,7 +66,8 @@ class RequestHead:
     may_tunnel: bool
     """CONNECT, an upgrade, or (Docker) a hijack: what follows belongs to whom the response says."""
     has_own_lines: bool = False
-    """Lines of ours are in it, which do not go upstream."""
+    msg: int = 0
+    """Lines of ours are in it, which do not go upstream.  `msg`: its number on the connection, once known."""
 
     @property
     def target(self) -> bytes:

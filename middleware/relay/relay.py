@@ -51,6 +51,7 @@ class Relay:
         self.doors: list[ModelDoor] = []
         self._tokens: dict[str, str] = {}
         self._pairs: dict[int, Pair] = {}
+        self._unseen: list[Pair] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: HangupWatch | None = None
         self._lag: LoopLag | None = None
@@ -158,6 +159,20 @@ class Relay:
         self.counters.swallowed += 1
         self.counters.last_swallowed = f"{type(error).__name__}: {error}"
         self.feed.record_json(Kind.NOTE, {"event": "swallowed", "error": self.counters.last_swallowed})
+
+    def observe_soon(self, pair: Pair) -> None:
+        """Let a pair look at what has passed, once all that is ready in this turn of the loop has passed."""
+        if not self._unseen:
+            self.loop.call_soon(self._observe)
+        self._unseen.append(pair)
+
+    def _observe(self) -> None:
+        pairs, self._unseen = self._unseen, []
+        for pair in pairs:
+            try:
+                pair.catch_up()
+            except Exception as error:  # noqa: BLE001 - observing fails open
+                self.swallow(error)
 
     def overdue_s(self) -> float:
         """How late the loop is at this moment."""
