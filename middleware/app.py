@@ -337,9 +337,11 @@ class ObservedTrial:
     def _complaints(self, trial: Trial) -> list[str]:
         lines: list[str] = []
         if self._writer.failed is not None:
-            kept = f"; the rows are in {self._writer.spill}" if self._writer.spill else "; the rows are lost after this"
-            bring = f", bring them back with: fairtrial import store {self._writer.spill}" if self._writer.spill else ""
-            lines.append(f"{PREFIX}{self._writer.failed}{kept}{bring}")
+            spills = [str(path) for path in self._writer.spills if path.stat().st_size]
+            kept = f"the rows are in {' and '.join(spills)}, bring them back with:" if spills else ""
+            lost = f"{self._writer.kept_in_memory} row(s) are lost" if self._writer.kept_in_memory else ""
+            lines.append(f"{PREFIX}{self._writer.failed}")
+            lines += [f"  {text}" for text in (kept, *(f"  fairtrial import store {p}" for p in spills), lost) if text]
         if self._hello.json is not None:
             try:
                 write_whole(Path(self._hello.json), msgspec.json.format(msgspec.json.encode(trial)) + b"\n")

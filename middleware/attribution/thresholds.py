@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from fairtrial.middleware.core.config import Thresholds
 from fairtrial.middleware.core.errors import ConfigError
 
-
 __all__ = ["DEFAULT_THRESHOLDS", "Thresholds", "as_record", "load"]
 
 DEFAULT_THRESHOLDS = Thresholds()

@@ -8,12 +8,14 @@ full, damaged, locked) the rows go to a *spill file* of JSON lines in the first 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import sqlite3
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -70,15 +72,25 @@ def spill_folders(store: Path) -> list[Path]:
 class StoreWriter:
     """One thread, one queue; `failed` says in a sentence what went wrong, or is None."""
 
-    def __init__(self, path: Path, journal: Journal, *, page_limit: int | None = None) -> None:
-        """`page_limit`: the most pages that the database may grow to; then it is full, as on a full disk."""
+    def __init__(
+        self,
+        path: Path,
+        journal: Journal,
+        *,
+        page_limit: int | None = None,
+        spill_to: Sequence[Path] | None = None,
+    ) -> None:
+        """`page_limit`: the most pages that the database may grow to; then it is full, as on a full disk.
+        `spill_to`: folders for spill files instead of `spill_folders`."""
         self.path = path
         self.failed: str | None = None
-        self.spill: Path | None = None
+        self.spills: list[Path] = []
+        """Files that hold what the store did not take, in order; usually one."""
         self.kept_in_memory = 0
         self._journal = journal
         self._page_limit = page_limit
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._spill_folders = list(spill_folders(path) if spill_to is None else spill_to)
         self._spill_file: int | None = None
         self._database: sqlite3.Connection | None = None
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
@@ -145,8 +157,12 @@ class StoreWriter:
                 break
         if self._database is not None:
             self._database.close()
+        self._close_spill()
+
+    def _close_spill(self) -> None:
         if self._spill_file is not None:
             os.close(self._spill_file)
+            self._spill_file = None
 
     def _write(self, rows: list[_Row]) -> None:
         if not rows:
@@ -177,20 +193,33 @@ class StoreWriter:
 
     def _spill_rows(self, rows: list[_Row]) -> None:
         text = b"".join(line + b"\n" for row in rows for line in _lines(row))
-        if self._spill_file is None:
-            self._open_spill()
-        try:
-            if self._spill_file is None:
-                raise OSError("no folder takes a spill file")
-            written = os.write(self._spill_file, text)
-            if written != len(text):
-                raise OSError(f"{written} of {len(text)} bytes written")
-        except OSError as error:
-            self.kept_in_memory += len(rows)
-            self._journal.note(StoreFailed(label="spill", detail=str(error)))
+        while self._spill_file is not None or self._open_spill():
+            if self._append(text):
+                return
+            # The folder takes no more (often the same full disk as the store's): on to the next one.
+            self._close_spill()
+        self.kept_in_memory += len(rows)
 
-    def _open_spill(self) -> None:
-        for folder in spill_folders(self.path):
+    def _append(self, text: bytes) -> bool:
+        """Write all of it, or leave the file as it was."""
+        assert self._spill_file is not None
+        before = os.fstat(self._spill_file).st_size
+        try:
+            done = 0
+            while done < len(text):
+                done += os.write(self._spill_file, text[done:])
+        except OSError as error:
+            self._journal.note(StoreFailed(label="spill", detail=str(error)))
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._spill_file, before)
+                os.lseek(self._spill_file, before, os.SEEK_SET)
+            return False
+        return True
+
+    def _open_spill(self) -> bool:
+        """Open a file in the next folder that takes one; False when there is none left."""
+        while self._spill_folders:
+            folder = self._spill_folders.pop(0)
             target = folder / f"spill-{os.getpid()}-{time.time_ns()}.jsonl"
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -198,8 +227,9 @@ class StoreWriter:
             except OSError as error:
                 self._journal.note(StoreFailed(label="spill_open", detail=str(error)))
                 continue
-            self.spill = target
-            return
+            self.spills.append(target)
+            return True
+        return False
 
 
 def _insert(database: sqlite3.Connection, row: _Row) -> None:

@@ -98,13 +98,13 @@ def test_a_damaged_store_is_said_and_its_rows_come_back_from_the_spill_file(
     writer.close()
     assert writer.failed is not None
     assert str(path) in writer.failed
-    assert writer.spill is not None
+    assert len(writer.spills) == 1
     good = open_database(tmp_path / "good.db")
-    merged = merge_file(good, writer.spill)
+    merged = merge_file(good, writer.spills[0])
     assert (merged.read, merged.trials, merged.damaged) == (2, 1, 0)
     assert len(list(observations_of(good, TRIAL))) == 2
     assert latest_record(good, TRIAL) == closed_trial
-    assert merge_file(good, writer.spill).damaged == 0
+    assert merge_file(good, writer.spills[0]).damaged == 0
     assert len(list(observations_of(good, TRIAL))) == 2
     good.close()
 
@@ -125,12 +125,41 @@ def test_a_full_disk_while_writing_spills_the_rest(tmp_path: Path, journal: Jour
     writer.close()
     assert writer.failed is not None
     assert "full" in writer.failed
-    assert writer.spill is not None
+    assert len(writer.spills) == 1
     good = open_database(tmp_path / "good.db")
     merge_file(good, path)
-    merge_file(good, writer.spill)
+    merge_file(good, writer.spills[0])
     assert len(list(observations_of(good, TRIAL))) == 2999
     good.close()
+
+
+@pytest.mark.root
+def test_a_spill_folder_on_the_same_full_disk_gives_way_to_the_next(
+    tmp_path: Path, journal: Journal, observation: Make
+) -> None:
+    """A real file system of 128 KiB, filled by the store itself; no row may be lost or cut in half."""
+    small, other = tmp_path / "small", tmp_path / "other"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "none", str(small)], check=False)
+    if mounted.returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        writer = StoreWriter(small / "store.db", journal, spill_to=[small, other])
+        for n in range(1, 3000):
+            writer.put(observation(n))
+            if n % 500 == 0:
+                assert writer.flush(10)
+        assert writer.flush(10)
+        writer.close()
+        assert writer.kept_in_memory == 0
+        assert [path.parent for path in writer.spills][-1] == other
+        good = open_database(tmp_path / "good.db")
+        for source in (small / "store.db", *writer.spills):
+            assert merge_file(good, source).damaged == 0
+        assert len(list(observations_of(good, TRIAL))) == 2999
+        good.close()
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
 
 
 def test_another_store_is_merged_once(tmp_path: Path, journal: Journal, observation: Make, closed_trial: Trial) -> None:
