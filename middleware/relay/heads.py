@@ -252,6 +252,10 @@ def read_response_head(raw: bytes, msg: int, method: bytes, *, docker: bool = Fa
         return ResponseHead(raw, msg, status, _CHUNKED if last == b"chunked" else _UNTIL_CLOSE, 0)
     at = low.find(b"\r\ncontent-length:")
     if at != -1:
+        value = raw[at + 17 : raw.find(b"\r\n", at + 17)].strip(b" \t")
+        if value.isdigit() and len(value) <= 18 and low.find(b"\r\ncontent-length:", at + 17) == -1:
+            length = int(value)
+            return ResponseHead(raw, msg, status, _LENGTH if length else _NONE, length)
         lengths = spans(low, b"content-length")
         values = {part.strip(b" \t") for a, b in lengths for part in raw[a:b].split(b",")}
         value = values.pop()

@@ -76,12 +76,16 @@ class ModelDoor:
         return rest[: match.start(2)] + target + lines + rest[head_end + 1 :]
 
     def _retarget(self, target: bytes) -> tuple[bytes, str | None]:
-        own = self._own.match(target)
-        if own is not None:  # a client that takes the door for a proxy
-            target = target[own.end() :] or b"/"
+        if target[:1] != b"/":
+            own = self._own.match(target)
+            if own is not None:  # a client that takes the door for a proxy
+                target = target[own.end() :] or b"/"
         trial: str | None = None
-        if target.startswith(TOKEN_PREFIX):
-            end = min((at for at in (target.find(b"/", 3), target.find(b"?", 3)) if at != -1), default=len(target))
+        if target[:3] == TOKEN_PREFIX:
+            end = target.find(b"/", 3)
+            query = target.find(b"?", 3)
+            if end == -1 or -1 < query < end:
+                end = query if query != -1 else len(target)
             trial = self._tokens.get(target[3:end].decode("latin-1"))
             if trial is not None:
                 target = target[end:]
