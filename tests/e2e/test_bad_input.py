@@ -14,8 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -189,7 +189,7 @@ def test_a_record_that_cannot_be_written_is_said_and_the_trial_is_stored(
 
 
 @contextmanager
-def settings(home: Path, text: str) -> Iterator[None]:
+def settings(home: Path, text: str) -> Generator[None, None, None]:
     folder = home / ".config" / "fairtrial"
     folder.mkdir(parents=True)
     (folder / "config.toml").write_text(text)
@@ -356,7 +356,7 @@ def test_a_certificate_that_nobody_vouches_for_is_the_trust_stores_fault(
 
 
 @contextmanager
-def silent_socket(path: Path) -> Iterator[None]:
+def silent_socket(path: Path) -> Generator[None, None, None]:
     """Takes connections and never answers."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))
@@ -365,7 +365,7 @@ def silent_socket(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def babbling_socket(path: Path) -> Iterator[None]:
+def babbling_socket(path: Path) -> Generator[None, None, None]:
     """Answers each connection with what is no HTTP."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
@@ -391,19 +391,19 @@ def babbling_socket(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def no_socket(path: Path) -> Iterator[None]:
+def no_socket(path: Path) -> Generator[None, None, None]:
     yield
 
 
 @pytest.mark.parametrize("kind", [no_socket, silent_socket, babbling_socket], ids=["absent", "silent", "babbling"])
 def test_a_broken_docker_socket_is_said_and_costs_neither_the_run_nor_its_verdict(
-    kind: Callable[[Path], object], home: Path, project: Path, tmp_path: Path
+    kind: Callable[[Path], AbstractContextManager[None]], home: Path, project: Path, tmp_path: Path
 ) -> None:
     path = Path(f"/tmp/ft-e2e-{os.getpid()}.sock")
     address = f"unix://{path}"
     code = "import os; print(os.environ['DOCKER_HOST'])"
     try:
-        with kind(path), running_standin((shell("echo hello"), say("Done.")), OVERLOAD) as server:  # type: ignore[attr-defined]
+        with kind(path), running_standin((shell("echo hello"), say("Done.")), OVERLOAD) as server:
             environment = agent_environment(home, server.url, DOCKER_HOST=address)
             del environment["FAIRTRIAL_RUN__DOCKER"]
             command = ["sh", "-c", '"$1" -c "$2"; shift 2; exec "$@"', "sh", sys.executable, code, *agent_command()]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from fairtrial.middleware.core.records import Blame, Outcome
+from fairtrial.middleware.core.records import Blame, Grade, Outcome
 from fairtrial.middleware.demo.faults import FOREVER, Fault
 from fairtrial.middleware.demo.script import Step, say, shell
 from fairtrial.middleware.demo.standin import running_standin
@@ -149,7 +149,7 @@ def quiet_environment(tamperer: Tamperer) -> dict[str, str]:
     return clients.clean_environment(tamperer.folder / "home")
 
 
-# --- the observer is killed -------------------------------------------------------------------------------------------
+# --- the observer is killed ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_a_run_whose_fairtrial_the_agent_kills_is_closed_and_never_infra(tampere
     assert trial.verdict.blame is Blame.INDETERMINATE, trial.verdict
 
 
-# --- the store is edited ------------------------------------------------------------------------------------------------
+# --- the store is edited ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,15 @@ def test_a_verdict_of_an_earlier_trial_that_is_edited_is_not_what_replay_says(ta
     assert (again.verdict.blame, again.verdict.cause) == (Blame.INFRA, "model_api.overloaded")
 
 
-# --- the door is fed junk -------------------------------------------------------------------------------------------------
+# --- the door is fed junk --------------------------------------------------------------------------------------------
+
+
+def check_untouched(under: Under, blame: Blame) -> None:
+    """The verdict is what it would be without the junk, or indeterminate; and nobody is accused of a changed store."""
+    assert under.verdict.blame in {blame, Blame.INDETERMINATE}, under.told()
+    assert under.verdict.terminated_by is None, under.told()
+    assert under.verdict.grade is not Grade.PROVED or blame is under.verdict.blame
+    assert {gap.source for gap in under.trial.coverage.gaps}.isdisjoint({"store", "observer"}), under.told()
 
 
 def test_junk_at_the_door_leaves_the_verdict_on_a_failed_run_unchanged(tamperer: Tamperer) -> None:
@@ -250,15 +258,14 @@ def test_junk_at_the_door_leaves_the_verdict_on_a_failed_run_unchanged(tamperer:
     junk = unclouded(lambda: tamperer.run((tamperer.tool(JUNK_AT_THE_DOOR), DONE)))
     assert "junk sent [exit 0]" in junk.outcome.stdout, junk.told()
     assert plain.verdict.blame is Blame.MODEL, plain.told()
-    assert junk.verdict.blame is Blame.MODEL, junk.told()
-    assert junk.verdict.terminated_by is None, junk.told()
+    check_untouched(junk, Blame.MODEL)
     assert len(junk.trial.steps) == len(plain.trial.steps) == 2, junk.told()
 
 
 def test_junk_at_the_door_leaves_the_verdict_on_a_passed_run_unchanged(tamperer: Tamperer) -> None:
     under = tamperer.run((tamperer.tool(JUNK_AT_THE_DOOR), shell("touch answer"), DONE))
     assert under.outcome.returncode == 0, under.told()
-    assert under.verdict.blame is Blame.NONE, under.told()
+    check_untouched(under, Blame.NONE)
     assert len(under.trial.steps) == 3, under.told()
 
 
@@ -272,6 +279,7 @@ def test_junk_as_the_agents_last_act_is_not_what_ended_it(tamperer: Tamperer) ->
     assert under.outcome.returncode == 1, under.told()
     assert under.verdict.blame in {Blame.MODEL, Blame.INDETERMINATE}, under.told()
     assert under.verdict.terminated_by is None, under.told()
+    assert {gap.source for gap in under.trial.coverage.gaps}.isdisjoint({"store", "observer"}), under.told()
 
 
 def test_a_call_of_the_models_own_that_it_breaks_off_is_not_the_apis_fault(tamperer: Tamperer) -> None:

@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import trustme
@@ -235,7 +235,7 @@ def test_what_claude_code_offers_differently_behind_a_door_is_listed_in_the_muta
         set(first["direct"].tools) - set(first["door"].tools),
         set(first["door"].tools) - set(first["direct"].tools),
     )
-    told = cast("str", changed.side_effects or "")
+    told = changed.side_effects or ""
     if gone or new:
         assert "tools" in told, (sorted(gone), sorted(new), changed)
     headers = {way: {name.lower() for name, _ in call.headers} for way, call in first.items()}

@@ -5,13 +5,13 @@ container is used, a kill for memory is ruled out by the host's own counter.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from fairtrial.middleware.core.records import Blame, EndedAs, Grade, Outcome
-from fairtrial.middleware.demo.faults import Fault
+from fairtrial.middleware.demo.faults import FOREVER, Fault
 from fairtrial.middleware.demo.script import Step, say, shell
 from fairtrial.middleware.demo.standin import running_standin
 from tests.e2e import clients
@@ -36,14 +36,16 @@ class Bench:
         (folder / "project").mkdir()
 
     def run(
-        self, script: Sequence[Step], faults: Sequence[Fault] = (), command: Sequence[str] = AGENT, **more: str
+        self,
+        script: Sequence[Step],
+        faults: Sequence[Fault] = (),
+        command: Sequence[str] = AGENT,
+        more: Mapping[str, str] = NO_DOCKER,
     ) -> Under:
         def once() -> Under:
             self.tries += 1
             with running_standin(script, faults) as server:
-                environment = clients.clean_environment(
-                    self.folder / "home", ANTHROPIC_BASE_URL=server.url, **{**NO_DOCKER, **more}
-                )
+                environment = clients.clean_environment(self.folder / "home", ANTHROPIC_BASE_URL=server.url, **more)
                 kept = self.folder / f"kept{self.tries}"
                 return run_under(command, environment, self.folder / "project", kept=kept)
 
@@ -151,7 +153,8 @@ sys.exit(1)
 
 
 def test_a_malformed_request_is_not_the_apis_fault(bench: Bench) -> None:
-    under = bench.run((DONE,), command=(sys.executable, "-c", MALFORMED))
+    refuses = Fault(kind="http", status=400, attempts=FOREVER, message="the request body is not valid JSON")
+    under = bench.run((DONE,), [refuses], command=(sys.executable, "-c", MALFORMED))
     assert (under.outcome.returncode, under.outcome.stdout) == (1, "400\n"), under.told()
     assert under.verdict.blame in {Blame.HARNESS, Blame.MODEL, Blame.INDETERMINATE}, under.told()
     assert under.verdict.grade is not Grade.PROVED
@@ -185,7 +188,7 @@ def test_a_client_that_gives_up_too_early_is_the_harness(bench: Bench) -> None:
     assert under.verdict.terminated_by is None
 
 
-# --- in a container -----------------------------------------------------------------------------------------------------
+# --- in a container --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -198,7 +201,7 @@ def test_exit_137_in_a_container_whose_kill_counter_stands_still_is_the_models(
 ) -> None:
     agent = (*AGENT, "--image", busybox_image, "--memory", "64m")
     more = {"DOCKER_HOST": docker_engine.docker_host, "FAIRTRIAL_RUN__DOCKER": "true"}
-    under = bench.run((shell(command), DONE), command=agent, **more)
+    under = bench.run((shell(command), DONE), command=agent, more=more)
     assert "[exit 137]" in under.outcome.stdout, under.told()
     check_model(under, steps=2)
     assert under.trial.coverage.families["memory"].level == "full"
@@ -211,7 +214,7 @@ def test_a_kill_that_the_command_hides_behind_exit_0_is_seen_and_is_only_suspect
     agent = (*AGENT, "--image", busybox_image, "--memory", "32m")
     more = {"DOCKER_HOST": docker_engine.docker_host, "FAIRTRIAL_RUN__DOCKER": "true"}
     greedy = "(tail /dev/zero; true) 2>/dev/null; exit 0"
-    under = bench.run((shell(greedy), DONE), command=agent, **more)
+    under = bench.run((shell(greedy), DONE), command=agent, more=more)
     assert "[exit 0]" in under.outcome.stdout, under.told()
     verdict, ended = under.verdict, under.verdict.terminated_by
     assert (verdict.blame, verdict.grade, verdict.cause) == (Blame.INFRA, Grade.SUSPECTED, "container.oom_kill")
