@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -86,7 +86,7 @@ def _run_one(trial: DemoTrial, folder: Path, ceiling: Ceiling | str) -> Row:
 
 
 def _skipped(row: Row, why: str) -> Row:
-    return Row(**(asdict(row) | {"skipped": why, "as_expected": why.startswith("not run")}))
+    return replace(row, skipped=why, as_expected=why.startswith("not run"))
 
 
 def _row(trial: DemoTrial, record: Trial) -> Row:

@@ -1,7 +1,7 @@
 """What `fairtrial run` costs at the start and at the end of a command (DESIGN section 7).
 
 Each figure is the median of alternated runs on this machine: the command alone, then under fairtrial.  The command's
-own end is stamped by the command itself (CLOCK_MONOTONIC, written as its last act), so the figure is what the user waits.
+own end is stamped by the command itself (CLOCK_MONOTONIC, written as its last act): the figure is what the user waits.
 """
 
 from __future__ import annotations

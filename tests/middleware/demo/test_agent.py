@@ -60,5 +60,6 @@ def test_a_tool_that_kills_itself_is_137_as_in_a_shell() -> None:
 
 
 def test_a_stream_without_its_last_event_is_no_message() -> None:
+    begun: dict[str, object] = {"type": "message_start"}
     with pytest.raises(ApiError):
-        message(iter([{"type": "message_start"}]))
+        message(iter([begun]))
