@@ -97,8 +97,6 @@ class InFlight:
     method: bytes
     may_tunnel: bool
     responded: bool = False
-    request_done: bool = False
-    response_bytes: int = 0
 
 
 RequestEvent: TypeAlias = RequestHead | BodyData | MessageEnd | BadRequest
