@@ -122,6 +122,8 @@ def stop_ourselves(number: int) -> None:
     we do not stop.
     """
     chosen = signal.Signals(number) if number in STOPPING else signal.SIGTSTP
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {chosen})
+    # Raised while still blocked: the terminal's own may be waiting beside it, and SIGCONT drops whichever is left.
+    # The other way round the first would stop us in between, and the second once more after `fg`.
     signal.raise_signal(chosen)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {chosen})
     signal.pthread_sigmask(signal.SIG_BLOCK, {chosen})
