@@ -241,3 +241,57 @@ def test_what_claude_code_offers_differently_behind_a_door_is_listed_in_the_muta
     headers = {way: {name.lower() for name, _ in call.headers} for way, call in first.items()}
     for name in headers["direct"] - headers["door"]:
         assert name in told, (name, changed)
+
+
+# --- settings that beat the environment -------------------------------------------------------------------------------
+
+
+def hold(home: Path, url: str) -> Path:
+    """Claude Code's own settings file names an address, which it prefers to its environment."""
+    path = home / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"env": {"ANTHROPIC_BASE_URL": url}}))
+    return path
+
+
+def test_a_settings_file_that_beats_the_environment_is_named_and_the_unseen_run_is_nobodys(
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+) -> None:
+    with running_standin(SCRIPT, catalogue(1)["prompt_too_long"], command_prefix=loopback_only) as server:
+        hold(home, server.url)
+        under = run_claude(None, home, project, tmp_path / "kept", loopback_only)
+        assert len(server.model_calls) == 2
+    assert under.outcome.returncode == 1, under.told()
+    said = [line for line in under.outcome.stderr.splitlines() if "~/.claude/settings.json" in line]
+    assert said, under.told()
+    assert "ANTHROPIC_BASE_URL" in said[0]
+    assert "--adapt" in said[0] or "--settings" in said[0], said
+    assert under.trial.steps == []
+    assert under.verdict.blame is Blame.INDETERMINATE, under.told()
+    assert "door" in under.verdict.sentence
+
+
+def test_adapt_leads_a_settings_file_through_the_door(
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+) -> None:
+    with running_standin(SCRIPT, command_prefix=loopback_only) as server:
+        path = hold(home, server.url)
+        before = path.read_bytes()
+        environment = clients.claude_environment(home, None, **NO_DOCKER)
+        under = run_under(
+            clients.claude_command(PROMPT),
+            environment,
+            project,
+            kept=tmp_path / "kept",
+            options=["--adapt"],
+            prefix=loopback_only,
+        )
+    assert claude_result(under.outcome)["result"] == FINAL, under.told()
+    assert not (told := missed(under, passed())), told
+    assert len(under.trial.steps) == 2
+    assert path.read_bytes() == before, "the user's file is read, never written"
+    assert [
+        each
+        for each in under.trial.mutations
+        if DOOR.search(each.new or "") and "--settings" in each.what + (each.new or "")
+    ]

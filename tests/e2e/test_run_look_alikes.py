@@ -153,7 +153,9 @@ sys.exit(1)
 
 
 def test_a_malformed_request_is_not_the_apis_fault(bench: Bench) -> None:
-    refuses = Fault(kind="http", status=400, attempts=FOREVER, message="the request body is not valid JSON")
+    refuses = Fault(
+        kind="http", status=400, attempts=FOREVER, side_calls=True, message="the request body is not valid JSON"
+    )
     under = bench.run((DONE,), [refuses], command=(sys.executable, "-c", MALFORMED))
     assert (under.outcome.returncode, under.outcome.stdout) == (1, "400\n"), under.told()
     assert under.verdict.blame in {Blame.HARNESS, Blame.MODEL, Blame.INDETERMINATE}, under.told()
