@@ -263,7 +263,8 @@ class DockerEvents:
         if self._presence is None:
             self._presence = self._make_presence(engine.engine_id or self._upstream.url)
             self._presence.announce()
-        self._cover("on", None)
+        # The engine repeats its events from the trial's start on, so it was watched since then.
+        self._cover("on", None, since_ns=self._from_ns)
         if again:
             self._spawn(self._check_replay(self._lost_at_ns), "replay")
         self._spawn(self._reconcile(), "reconcile")
@@ -627,7 +628,16 @@ class DockerEvents:
             uncertainty_s=uncertainty_s,
         )
 
-    def _cover(self, level: Literal["on", "off", "lost"], why: str | None, *, containers_missed: bool = False) -> None:
+    def _cover(
+        self,
+        level: Literal["on", "off", "lost"],
+        why: str | None,
+        *,
+        containers_missed: bool = False,
+        since_ns: int | None = None,
+    ) -> None:
+        now_wall_ns, now_mono_ns = time.time_ns(), time.monotonic_ns()
+        ago_ns = 0 if since_ns is None else max(0, now_wall_ns - since_ns)
         self._source.emit(
             CoverageChanged(
                 source=COVERAGE_SOURCE,
@@ -635,7 +645,9 @@ class DockerEvents:
                 state=level,
                 why=why,
                 containers_missed=containers_missed,
-            )
+            ),
+            wall_ns=now_wall_ns - ago_ns,
+            mono_ns=now_mono_ns - ago_ns,
         )
 
     def _partial(self, key: str, why: str, *, containers_missed: bool = False) -> None:

@@ -28,6 +28,7 @@ from fairtrial.collectors.parse.kmsg import (
     parse_oom_verdict,
     parse_record,
 )
+from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.observations import CoverageChanged, GapSeen
 from fairtrial.middleware.core.sink import Source
 
@@ -117,10 +118,15 @@ class KernelLog:
             except (OSError, ValueError):
                 why = f"{self._path} is not the kernel's log device"
                 self._shut()
+        now = clock.now()
+        # The ring buffer is read from the trial's start on: what happened before this process was up is seen as well.
+        since = self._started_ns if why is None else now.mono_ns
         self._source.emit(
             CoverageChanged(
                 source=COVERAGE_SOURCE, families=list(FAMILIES), state="on" if why is None else "off", why=why
-            )
+            ),
+            wall_ns=now.wall_at(since),
+            mono_ns=since,
         )
 
     def _on_readable(self) -> None:

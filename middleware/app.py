@@ -59,6 +59,8 @@ FINISH_WATCHED_S: Final = 1.0
 FLUSH_S: Final = 0.5
 EXPORT_S: Final = 10.0
 READ_BYTES: Final = 1 << 18
+STDOUT: Final = "-"
+"""`--json -`: the run process prints the record, since its standard output is not ours."""
 
 
 class Observer:
@@ -123,7 +125,7 @@ class ObservedTrial:
         self._resumed_wall_ns: int | None = None
         self._record: Trial | None = None
         self._host = this_host()
-        self._writer = StoreWriter(Path(hello.store), journal)
+        self._writer = StoreWriter(Path(hello.store), journal, trial=hello.trial)
         self._source = Source("observer", self._sink, host=self._host, trial=hello.trial)
         self._tracker = ExchangeTracker(
             Source("door.model", self._sink, host=self._host, trial=hello.trial),
@@ -192,9 +194,16 @@ class ObservedTrial:
                     upstream_port=door.port,
                     scheme=door.scheme,
                     port=door.door_port,
-                )
+                ),
+                wall_ns=hello.wall_ns,
+                mono_ns=hello.mono_ns,
             )
-            self._source.emit(CoverageChanged(source=f"door.model.{door.name}", families=["model_api"]))
+            # The door was bound, and its traffic stamped, before this process was up.
+            self._source.emit(
+                CoverageChanged(source=f"door.model.{door.name}", families=["model_api"]),
+                wall_ns=hello.wall_ns,
+                mono_ns=hello.mono_ns,
+            )
 
     def _take_over(self) -> None:
         """Read what a predecessor stored, and say since when nobody looked."""
@@ -314,7 +323,10 @@ class ObservedTrial:
             if self._hello.quiet and self._record.outcome is Outcome.PASSED and len(lines) == 1:
                 lines = []
             lines += self._complaints(self._record)
-            await self._send(feed.Kind.VERDICT, {"lines": lines, "gate": gate_answer(self._record)})
+            answer: dict[str, object] = {"lines": lines, "gate": gate_answer(self._record)}
+            if self._hello.json == STDOUT:
+                answer["record"] = msgspec.json.format(msgspec.json.encode(self._record)).decode()
+            await self._send(feed.Kind.VERDICT, answer)
 
     def _check_store(self) -> None:
         """Whether the rows that we wrote are still there: under `run` the agent has our uid and could edit them."""
@@ -342,7 +354,7 @@ class ObservedTrial:
             lost = f"{self._writer.kept_in_memory} row(s) are lost" if self._writer.kept_in_memory else ""
             lines.append(f"{PREFIX}{self._writer.failed}")
             lines += [f"  {text}" for text in (kept, *(f"  fairtrial import store {p}" for p in spills), lost) if text]
-        if self._hello.json is not None:
+        if self._hello.json not in (None, STDOUT):
             try:
                 write_whole(Path(self._hello.json), msgspec.json.format(msgspec.json.encode(trial)) + b"\n")
             except OSError as error:
@@ -426,14 +438,19 @@ def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write beside, then rename: a reader never sees half a record.  What is no regular file is written as it is."""
-    if path.exists() and not path.is_file():
-        path.write_bytes(content)
+    """Write beside, then rename, so that a reader never sees half a record.
+
+    A link is followed to its file, never replaced, and what is no regular file (a pipe, a device) is written as it is:
+    renaming over `/dev/stdout` would take it away from the whole machine.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        target.write_bytes(content)
         return
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    beside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         beside.write_bytes(content)
-        beside.replace(path)
+        beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
 
@@ -445,6 +462,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--feed-fd", type=int, required=True)
     options = parser.parse_args(arguments)
+    # The agent's folder is not ours to keep busy: it may be unmounted or removed while we live.
+    os.chdir("/")
     link = socket.socket(fileno=options.feed_fd)
     asyncio.run(Observer(link, Journal(sys.stderr)).run())
     return 0

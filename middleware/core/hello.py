@@ -49,6 +49,7 @@ class Hello(Record, frozen=True, kw_only=True):
     command: list[str] = []
     store: str = ""
     json: str | None = None
+    """File for the record; `-`: it goes back with the verdict."""
     trace_id: str | None = None
     root_span_id: str | None = None
     parent_span_id: str | None = None

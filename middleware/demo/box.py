@@ -11,6 +11,7 @@ import io
 import os
 import re
 import shutil
+import socket
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from typing import Final
 
 IMAGE: Final = "fairtrial-demo:1"
 PROGRAMS: Final = ("sh", "sleep", "tail", "test", "touch", "cat", "kill")
+DEFAULT_SOCKET: Final = "unix:///var/run/docker.sock"
 CONTAINER_MEMORY: Final = "64m"
 CGROUP_BYTES: Final = 96 << 20
 """The agent itself (a Python of about 20 MB) lives in the cgroup as well."""
@@ -51,6 +53,9 @@ def memory_ceiling() -> Iterator[Ceiling | str]:
 
 def _engine_with_image() -> str | None:
     """Make sure an engine answers and has our image; else the reason."""
+    named = os.environ.get("DOCKER_HOST", DEFAULT_SOCKET)
+    if named.startswith("unix://") and not _listens(named.removeprefix("unix://")):
+        return "no Docker engine answers"
     import docker
     from docker.errors import DockerException, ImageNotFound
 
@@ -69,6 +74,16 @@ def _engine_with_image() -> str | None:
     finally:
         client.close()
     return None
+
+
+def _listens(path: str) -> bool:
+    """Asked by hand first: the Docker package leaves its socket open when nobody listens."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
 
 
 def _root_tar() -> bytes:

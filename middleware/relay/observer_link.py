@@ -38,6 +38,8 @@ class Verdict:
 
     lines: tuple[str, ...]
     gate: int | None
+    record: str | None = None
+    """The trial as JSON, where the user wants it on standard output."""
 
 
 class ObserverLink:
@@ -222,10 +224,11 @@ class ObserverLink:
                 count = facts.get("containers")
                 self._containers = max(self._containers, count if isinstance(count, int) else 0)
             case wire.Kind.VERDICT:
-                lines, gate = facts.get("lines"), facts.get("gate")
+                lines, gate, whole = facts.get("lines"), facts.get("gate"), facts.get("record")
                 self._verdict = Verdict(
                     tuple(str(line) for line in lines) if isinstance(lines, list) else (),
                     gate if isinstance(gate, int) and not isinstance(gate, bool) else None,
+                    whole if isinstance(whole, str) else None,
                 )
                 self._changed.set()
             case _:

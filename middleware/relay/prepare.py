@@ -7,12 +7,13 @@ used is a `FairtrialError`; what is only a pity is a `Note`.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from fairtrial.middleware.core import clock, config, ids
-from fairtrial.middleware.core.errors import ConfigError
+from fairtrial.middleware.core.errors import ConfigError, StoreError
 from fairtrial.middleware.core.masking import mask_command, mask_url
 from fairtrial.middleware.relay import docker_upstream, environment, runtime_dir, settings_files
 from fairtrial.middleware.relay.environment import EnvironmentPlan, Note, TraceContext, Wishes
@@ -43,6 +44,22 @@ class Prepared:
     plan: EnvironmentPlan
     notes: tuple[Note, ...] = field(default=())
 
+    @property
+    def writes_json(self) -> bool:
+        """Whether the record must be written by this process: to its standard output, a descriptor, a pipe or a device.
+
+        The observer holds none of our descriptors, so `/dev/stdout` or `/dev/fd/63` mean something else there.
+        """
+        path = self.options.json
+        if path is None:
+            return False
+        if path == "-" or path.startswith(("/dev/", "/proc/")):
+            return True
+        try:
+            return not stat.S_ISREG(os.stat(path).st_mode)
+        except OSError:
+            return False
+
     def hello(self) -> dict[str, object]:
         """What the observer is told, but for the doors (`core/hello.py` reads it)."""
         options = self.options
@@ -60,7 +77,7 @@ class Prepared:
             "try": options.try_,
             "command": mask_command(options.command[:_MAX_COMMAND_WORDS], keep_text=keep_text),
             "store": self.store,
-            "json": None if options.json is None else os.path.join(self.cwd, options.json),
+            "json": "-" if self.writes_json else options.json and os.path.join(self.cwd, options.json),
             "trace_id": self.trace.trace_id,
             "root_span_id": self.trace.root_span_id,
             "parent_span_id": self.trace.parent_span_id,
@@ -95,11 +112,13 @@ def prepare(
     began: clock.Instant,
 ) -> Prepared:
     """Everything that can be known before a door is open.  Raises `FairtrialError` and leaves nothing behind."""
-    notes: list[Note] = []
+    notes = [Note("environment.mistyped", text, say=True) for text in config.mistyped(environ)]
     settings = _settings(options, environ, notes)
     cwd = _working_folder(environ)
     trial = ids.new_id()
     store = _store(settings, environ, cwd)
+    if options.require or settings.run.require:
+        _check_store(store)
     runtime = runtime_dir.create(environ, trial, chosen=settings.relay.runtime_dir)
     try:
         docker = docker_upstream.DockerUpstream(skipped="switched off by run.docker")
@@ -199,3 +218,18 @@ def _store(settings: config.Config, environ: Mapping[str, str], cwd: str) -> str
     except OSError:
         return store
     return store
+
+
+def _check_store(store: str) -> None:
+    """With --require a store that takes no rows is refused before the command starts.  Raises `StoreError`."""
+    import sqlite3
+    from pathlib import Path
+
+    from fairtrial.middleware.store.database import open_database
+    from fairtrial.middleware.store.writer import explain
+
+    try:
+        open_database(Path(store)).close()
+    except (OSError, sqlite3.Error) as error:
+        text = explain(Path(store), error)
+        raise StoreError(f"{text[0].upper()}{text[1:]}.", remedy="", path=store) from error

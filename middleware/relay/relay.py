@@ -14,7 +14,7 @@ from time import monotonic_ns
 from typing import Final
 
 from fairtrial.middleware.relay.coupled import Pair, Route
-from fairtrial.middleware.relay.dial import Dialler
+from fairtrial.middleware.relay.dial import Dialler, Trust
 from fairtrial.middleware.relay.ends import HangupWatch, Link
 from fairtrial.middleware.relay.feed import FeedSender, LoopLag
 from fairtrial.middleware.relay.model import ModelDoor
@@ -54,6 +54,7 @@ class Relay:
         self._unseen: list[Pair] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: HangupWatch | None = None
+        self._trust: Trust | None = None
         self._lag: LoopLag | None = None
         self._emptied: asyncio.Event | None = None
 
@@ -71,7 +72,9 @@ class Relay:
     async def open_model_door(self, upstream: Upstream, *, host: str = "127.0.0.1", port: int = 0) -> ModelDoor:
         """Bind a port that leads to `upstream`.  Raises `OSError` when it cannot be bound."""
         watch = self._begin()
-        dialler = Dialler(self.loop, watch, upstream, self.settings)
+        if self._trust is None:
+            self._trust = Trust(self.loop, self.settings.ca_files)
+        dialler = Dialler(self.loop, watch, upstream, self.settings, self._trust)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Mapping
@@ -68,6 +69,10 @@ class _AfterStart(ThreadPoolExecutor):
             return fn(*args, **kwargs)
 
         return super().submit(when_started)
+
+
+_OWN_DESCRIPTOR: Final = re.compile(r"-|/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>\d{1,6})")
+_STANDARD: Final = {"-": 1, "stdout": 1, "stderr": 2}
 
 
 class Session:
@@ -294,12 +299,26 @@ class Session:
         asked = prepared.options.gate or prepared.options.json is not None
         verdict = await link.conclude(ended, asked=asked)
         self._print(verdict, link)
+        if verdict is not None and verdict.record is not None:
+            self._write_record(verdict.record)
         if os.getpid() == 1:
             await link.gone(_AS_INIT_WAIT_S)
         link.close()
         if prepared.options.gate and verdict is not None and verdict.gate is not None:
             return ExitStatus(exit_code=verdict.gate)
         return status
+
+    def _write_record(self, record: str) -> None:
+        path = self._prepared.options.json
+        assert path is not None
+        ours = _OWN_DESCRIPTOR.fullmatch(path)
+        try:
+            # A descriptor is written to as it is: opening its name anew would cut off what the command wrote there.
+            target = path if ours is None else os.dup(int(ours["number"] or _STANDARD[ours["name"] or "-"]))
+            with open(target, "w", encoding="utf-8") as out:
+                out.write(record + "\n")
+        except OSError as error:
+            say(f"--json {path} could not be written: {error.strerror or error}")
 
     def _print(self, verdict: Verdict | None, link: ObserverLink) -> None:
         prepared = self._prepared

@@ -63,15 +63,20 @@ def _quoted(path: Path) -> str:
     return str(path.absolute()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
-def insert_observation(database: sqlite3.Connection, observation: Observation, *, replace: bool = False) -> None:
-    """Append one; a second delivery of the same (source_id, seq) changes nothing, or is to `replace` a forgery."""
+def insert_observation(
+    database: sqlite3.Connection, observation: Observation, *, seen_in: str | None = None, replace: bool = False
+) -> None:
+    """Append one, kept under its trial, else under the trial that it was `seen_in`.
+
+    A second delivery of the same (source_id, seq) changes nothing, or is to `replace` a forgery.
+    """
     how = "REPLACE" if replace else "IGNORE"
     body = pack(msgspec.json.encode(observation))
     database.execute("INSERT OR IGNORE INTO sources (source_id) VALUES (?)", (observation.source_id,))
     database.execute(
         f"""INSERT OR {how} INTO observations (trial, wall_ns, source, seq, body)
            VALUES (?, ?, (SELECT id FROM sources WHERE source_id = ?), ?, ?)""",  # noqa: S608 - `how` is one of two words
-        (observation.subject.trial or "", observation.wall_ns, observation.source_id, observation.seq, body),
+        (observation.subject.trial or seen_in or "", observation.wall_ns, observation.source_id, observation.seq, body),
     )
 
 

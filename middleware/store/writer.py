@@ -77,10 +77,12 @@ class StoreWriter:
         path: Path,
         journal: Journal,
         *,
+        trial: str | None = None,
         page_limit: int | None = None,
         spill_to: Sequence[Path] | None = None,
     ) -> None:
-        """`page_limit`: the most pages that the database may grow to; then it is full, as on a full disk.
+        """`trial`: the trial under which rows that belong to none are kept, because they were seen during it.
+        `page_limit`: the most pages that the database may grow to; then it is full, as on a full disk.
         `spill_to`: folders for spill files instead of `spill_folders`."""
         self.path = path
         self.failed: str | None = None
@@ -88,6 +90,7 @@ class StoreWriter:
         """Files that hold what the store did not take, in order; usually one."""
         self.kept_in_memory = 0
         self._journal = journal
+        self._trial = trial
         self._page_limit = page_limit
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
         self._spill_folders = list(spill_folders(path) if spill_to is None else spill_to)
@@ -175,7 +178,7 @@ class StoreWriter:
                     self._database = open_database(self.path)
                 with self._database:
                     for row in rows:
-                        _insert(self._database, row)
+                        _insert(self._database, row, self._trial)
                 return
             except (OSError, sqlite3.Error) as error:
                 self._fail("write", error)
@@ -232,12 +235,12 @@ class StoreWriter:
         return False
 
 
-def _insert(database: sqlite3.Connection, row: _Row) -> None:
+def _insert(database: sqlite3.Connection, row: _Row, trial: str | None) -> None:
     if isinstance(row, Observation):
-        insert_observation(database, row)
+        insert_observation(database, row, seen_in=trial)
     elif isinstance(row, _Restore):
         for observation in row.observations:
-            insert_observation(database, observation, replace=True)
+            insert_observation(database, observation, seen_in=trial, replace=True)
     elif isinstance(row, _Open):
         owner = row.owner
         open_trial_row(database, row.trial, owner.pid, owner.boot_id, owner.start_ticks)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 
 from tests.bench.rows import Row
 
-PARTS = ("start_end",)
+PARTS = ("start_end", "relay")
 
 
 def main(chosen: list[str]) -> int:

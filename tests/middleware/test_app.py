@@ -22,8 +22,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fairtrial.middleware.app import cpu_model, docker_upstream, start_ticks, write_whole
+from fairtrial.middleware.closing import judged
 from fairtrial.middleware.core.hello import DockerInfo
 from fairtrial.middleware.core.records import Blame, Trial
+from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.feed import Kind
@@ -269,8 +271,45 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert (tmp_path / "a").read_bytes() == b"2"
     with pytest.raises(OSError):
         write_whole(tmp_path / "none" / "a", b"1")
-    write_whole(Path("/dev/null"), b"1")
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_link_is_followed_and_a_device_or_a_pipe_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_whole(tmp_path / "link", b"1")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_bytes() == b"1"
+    (tmp_path / "null").symlink_to("/dev/null")
+    write_whole(tmp_path / "null", b"1")
+    assert (tmp_path / "null").is_symlink()
+    assert Path("/dev/null").is_char_device()
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_whole(tmp_path / "pipe", b"2")
+    assert os.read(reader, 10) == b"2"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_requests_without_a_token_are_kept_with_the_trial_and_are_no_tampering(tmp_path: Path) -> None:
+    """Junk at the door belongs to no trial; its rows are stored all the same, so that a replay counts it as well."""
+    head = b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n"
+    with observer(tmp_path, json="-", tokens={"known": TRIAL}) as fed:
+        fed.say(Kind.OPEN, {"door": "model:anthropic", "upstream": "https://api.anthropic.com", "peer": "p"}, conn=1)
+        now = time.monotonic_ns()
+        fed.link.sendall(feed.encode(Kind.REQUEST_HEAD, head, conn=1, msg=1, t_ns=now))
+        fed.link.sendall(
+            feed.encode_json(Kind.REQUEST_END, {"wire_bytes": 40, "complete": True}, conn=1, msg=1, t_ns=now)
+        )
+        fed.say(Kind.CLOSE, {"first": "client", "how": "fin"}, conn=1)
+        answer = fed.bye(exit_code=1)
+    record = msgspec.json.decode(str(answer["record"]), type=Trial)
+    assert record.coverage.gaps == []
+    assert sum(record.unassigned.values()) > 0
+    database = open_database(tmp_path / "state" / "store.db", read_only=True)
+    again = judged(observations_of(database, TRIAL), TRIAL, Journal())
+    database.close()
+    assert again.unassigned == record.unassigned
 
 
 def test_small_facts_of_the_machine(tmp_path: Path) -> None:

@@ -87,6 +87,19 @@ def test_a_wrong_line_gets_a_sentence_with_a_remedy(
     assert "Traceback" not in said.stderr
 
 
+@pytest.mark.parametrize(
+    "words, environ, said",
+    [(("--require",), {}, "(--require)"), ((), {"FAIRTRIAL_RUN__REQUIRE": "1"}, "(run.require)")],
+)
+def test_a_required_run_does_not_start_without_its_store(
+    home: Path, words: tuple[str, ...], environ: dict[str, str], said: str
+) -> None:
+    done = fairtrial(home, "run", *words, "--store", "/proc/none/x.db", "--", "echo", "ran", **environ)
+    assert (done.returncode, done.stdout) == (69, "")
+    assert "The store /proc/none/x.db does not take rows" in done.stderr
+    assert said in done.stderr
+
+
 def test_an_unknown_setting_names_the_nearest(home: Path) -> None:
     (home / "c.toml").write_text("[store]\npaht = '/x'\n")
     said = fairtrial(home, "trials", FAIRTRIAL_CONFIG=str(home / "c.toml"))
@@ -111,6 +124,22 @@ def test_a_store_comes_back_from_a_spill_file(home: Path, tmp_path: Path) -> Non
     target = str(tmp_path / "new.db")
     assert "and 1 trials read" in fairtrial(home, "import", "store", str(spill), "--store", target).stdout
     assert "failed (exit 1)" in fairtrial(home, "show", "--store", target).stdout
+
+
+@pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1"])
+def test_the_record_goes_to_standard_output_behind_what_the_command_wrote(
+    home: Path, tmp_path: Path, target: str
+) -> None:
+    """Into a file, which opening `/dev/stdout` anew would cut off, and never over the device itself."""
+    env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": os.getcwd()}
+    command = [sys.executable, "-m", "fairtrial", "run", "--json", target, "--", "echo", "first"]
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run(command, env=env, cwd=tmp_path, stdout=out, stderr=subprocess.DEVNULL, check=True)
+    first, _, rest = (tmp_path / "out").read_text().partition("\n")
+    assert first == "first"
+    assert msgspec.json.decode(rest, type=Trial).command == ["echo", "first"]
+    assert Path("/dev/stdout").is_symlink()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_help_names_the_jobs_and_the_version_is_printed(home: Path) -> None:
