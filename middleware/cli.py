@@ -2,7 +2,8 @@
 
 In: a command line.  Out: text, or JSON with `--json`.  `fairtrial run` does not come through here on its way to
 the agent (`fairtrial/__main__.py` takes the short path); its row stands here so that help shows it.
-Exit status: 0; 1 when there is nothing to show; 2 for a line that cannot be understood.
+Exit status: 0; 1 when there is nothing to show (an empty JSON list is an answer: 0); 2 for a line that cannot be
+understood; 78 for a setting that cannot be used.
 """
 
 from __future__ import annotations
@@ -23,10 +24,21 @@ import msgspec
 import typer
 
 from fairtrial import __version__
+from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.thresholds import load as load_thresholds
 from fairtrial.middleware.closing import judged, recover_orphans
-from fairtrial.middleware.core.config import config_path, describe, read, store_file
-from fairtrial.middleware.core.errors import FairtrialError, UsageError
+from fairtrial.middleware.core.config import (
+    Effective,
+    Setting,
+    config_path,
+    describe,
+    mistyped,
+    read,
+    read_sources,
+    store_file,
+)
+from fairtrial.middleware.core.config import load as load_settings
+from fairtrial.middleware.core.errors import ConfigError, FairtrialError, UsageError
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.report.text import headline, printable, seconds, show_lines, table_lines
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
@@ -49,7 +61,10 @@ app.add_typer(import_app, name="import", rich_help_panel=_READ)
 app.add_typer(config_app, name="config", rich_help_panel=_MACHINE)
 
 StoreOption = Annotated[
-    Path | None, typer.Option("--store", help="The store to read [default: $FAIRTRIAL_STORE, else the state folder].")
+    Path | None, typer.Option("--store", help="The store to read (default: $FAIRTRIAL_STORE, else the state folder).")
+]
+TargetOption = Annotated[
+    Path | None, typer.Option("--store", help="The store to write (default: $FAIRTRIAL_STORE, else the state folder).")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -89,6 +104,15 @@ def _numbers(settings: list[str]) -> dict[str, float]:
         if not equals:
             raise UsageError(f"--set {setting!r} has no `=`.", remedy="Such as: --set stall_s=60")
     return numbers
+
+
+def _thresholds(settings: list[str]) -> Thresholds:
+    """Those of the settings, changed by `--set`.  Raises `UsageError` for a wrong `--set`."""
+    base = read(os.environ, {}).verdict
+    try:
+        return load_thresholds(_numbers(settings), base=base)
+    except ConfigError as error:
+        raise UsageError(f"--set: {error.what}", remedy=error.remedy) from error
 
 
 def _leave(sentence: str, status: int = 1) -> NoReturn:
@@ -155,14 +179,32 @@ def trials(
     _close_orphans(_store_file(store))
     with _reading(store) as database:
         rows = list_trials(database, run=run, limit=limit, failed_only=failed)
+        others = not rows and bool(list_trials(database, limit=1))
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return
     if not rows:
-        _leave("no trial matches; `fairtrial run -- COMMAND` makes one", 0)
-    header = ("trial", "started", "took", "task", "booked", "ended by", "verdict", "sentence")
+        _leave(_nothing_listed(run, failed=failed, others=others))
+    header = (
+        "trial",
+        f"started ({datetime.now().astimezone():%Z})",
+        "took",
+        "task",
+        "booked",
+        "ended by",
+        "verdict",
+        "sentence",
+    )
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     print("\n".join(table_lines([header, *(_cells(row) for row in rows)], width=width)))
+
+
+def _nothing_listed(run: str | None, *, failed: bool, others: bool) -> str:
+    if not others:
+        return "there is no trial yet; `fairtrial run -- COMMAND` makes one"
+    of_run = "" if run is None else f" of run {run!r}"
+    options = " and ".join(name for name, given in (("--run", run), ("--failed", failed)) if given)
+    return f"no trial{of_run}{' that did not pass' if failed else ''}; without {options} there are some"
 
 
 def _cells(row: TrialRow) -> tuple[str, ...]:
@@ -212,7 +254,7 @@ def show(
         stored = latest_record(database, row.trial)
         kept = list(observations_of(database, row.trial)) if replay or stored is None else []
     if replay or stored is None:
-        thresholds = load_thresholds(_numbers(settings or []), base=read(os.environ, {}).verdict)
+        thresholds = _thresholds(settings or [])
         revision = (stored.verdict.revision if stored and stored.verdict else 0) + 1
         record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision)
     else:
@@ -248,10 +290,15 @@ def doctor(
 @import_app.command("store")
 def import_store(
     path: Annotated[Path, typer.Argument(help="A spill file (.jsonl) or another store (.db).")],
-    store: StoreOption = None,
+    store: TargetOption = None,
 ) -> None:
     """Bring the rows of a spill file, or of another store, into the store. Doing it twice changes nothing."""
     target = _store_file(store)
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        _leave(f"{path} could not be read: {error.strerror}")
     try:
         database = open_database(target)
     except (OSError, sqlite3.Error) as error:
@@ -262,17 +309,54 @@ def import_store(
         _leave(f"{path} could not be read: {error}")
     finally:
         database.close()
+    if merged.damaged and not (merged.read or merged.trials):
+        _leave(f"{path} is no spill file and no store: none of its {merged.damaged} lines could be read")
     damaged = f", {merged.damaged} damaged lines skipped" if merged.damaged else ""
     print(f"{merged.read} observations and {merged.trials} trials read, {merged.added} rows new{damaged}")
 
 
 @config_app.command("show")
-def config_show() -> None:
-    """Print every setting in force, secrets masked, and where it came from."""
-    print(f"# {config_path(os.environ)}")
-    for setting in describe(read(os.environ, {})):
-        changed = "" if setting.value == setting.default else f"   (default {setting.default})"
-        print(f"{setting.key} = {setting.value}{changed}   # {setting.doc}")
+def config_show() -> int:
+    """Print every setting in force as TOML, secrets masked, and where it came from."""
+    path = config_path(os.environ)
+    failure: ConfigError | None = None
+    try:
+        effective = read_sources(os.environ, {})
+    except ConfigError as error:
+        failure, effective = error, Effective(load_settings({}, {}, {}), {})
+    state = "" if os.path.exists(path) else " (not there)"
+    print(f"# {printable(path)}{state}")
+    for sentence in mistyped(os.environ):
+        print(f"# {printable(sentence)}")
+    if failure is not None:
+        print(f"# Not in force: {printable(str(failure))}")
+        print("# These are the defaults.")
+    print("\n".join(_settings_lines(describe(effective), path)))
+    if failure is not None:
+        print(f"fairtrial: {failure}", file=sys.stderr)
+        return failure.exit_code
+    return 0
+
+
+def _settings_lines(settings: list[Setting], file: str) -> Iterator[str]:
+    """TOML: keys without a section first, since they could not stand below one."""
+    section = ""
+    for setting in sorted(settings, key=lambda setting: "." in setting.key):
+        table, _, leaf = setting.key.rpartition(".")
+        if table != section:
+            section = table
+            yield f"\n[{section}]"
+        source = {None: "default", file: "from this file"}.get(setting.source, f"from {setting.source}")
+        value = "# " + leaf + " is unset" if setting.value is None else f"{leaf} = {_toml(setting.value)}"
+        yield f"{value}   # {source}. {setting.doc}"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        pairs = ", ".join(f"{json.dumps(str(name))} = {json.dumps(str(item))}" for name, item in value.items())
+        return f"{{ {pairs} }}" if pairs else "{}"
+    # JSON's texts, numbers and booleans are TOML's as well.
+    return json.dumps(value)
 
 
 @app.callback(invoke_without_command=True)

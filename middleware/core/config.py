@@ -28,6 +28,8 @@ from fairtrial.middleware.core.places import config_folder, state_folder
 
 ENV_PREFIX: Final = "FAIRTRIAL_"
 _SHORT: Final = {"FAIRTRIAL_STORE": "store.path", "FAIRTRIAL_RUNTIME_DIR": "relay.runtime_dir"}
+_NO_SETTINGS: Final = ("FAIRTRIAL_CONFIG", "FAIRTRIAL_RUN", "FAIRTRIAL_TRIAL")
+"""Names of ours in the environment that are no settings: where the file is, and what a command under `run` is told."""
 
 Leaf = str | int | float | bool | dict[str, str] | None
 Tree = Mapping[str, object]
@@ -57,10 +59,11 @@ class RelayConfig:
         ),
     )
     feed_limit_bytes: int = dataclasses.field(
-        default=16 << 20, metadata=_doc("Copies waiting for the observer; what does not fit is dropped and counted.")
+        default=16 << 20,
+        metadata=_doc("Copies waiting for the observer, bytes; what does not fit is dropped and counted."),
     )
     close_grace_s: float = dataclasses.field(
-        default=0.02, metadata=_doc("How long open connections may end by themselves once the command is gone.")
+        default=0.02, metadata=_doc("How long open connections may end by themselves once the command is gone, s.")
     )
 
 
@@ -68,14 +71,18 @@ class RelayConfig:
 class EndConfig:
     """How long the end of a run waits for its verdict."""
 
-    verdict_wait_s: float = dataclasses.field(default=0.15, metadata=_doc("When no container was watched."))
-    verdict_wait_containers_s: float = dataclasses.field(default=1.3, metadata=_doc("When a container was watched."))
+    verdict_wait_s: float = dataclasses.field(
+        default=0.15, metadata=_doc("Longest wait for the verdict when no container was watched, s.")
+    )
+    verdict_wait_containers_s: float = dataclasses.field(
+        default=1.3, metadata=_doc("Longest wait for the verdict when a container was watched, s.")
+    )
     verdict_wait_start_s: float = dataclasses.field(
         default=2.0,
-        metadata=_doc("When the command was over before the observer was up, or the observer was started again."),
+        metadata=_doc("Longest wait when the command was over before the observer was up, or it was started again, s."),
     )
     verdict_wait_asked_s: float = dataclasses.field(
-        default=10.0, metadata=_doc("With --gate or --json, where the answer is what the run is for.")
+        default=10.0, metadata=_doc("Longest wait with --gate or --json, where the answer is what the run is for, s.")
     )
 
 
@@ -96,7 +103,7 @@ class PrivacyConfig:
 
     content: bool = dataclasses.field(
         default=False,
-        metadata=_doc("Keep the free text of the command line; nothing else of the content is ever kept yet."),
+        metadata=_doc("Keep the free text of the command line (a prompt given as an argument)."),
     )
 
 
@@ -159,12 +166,20 @@ class Config:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Setting:
-    """One leaf of the tree, for printing: `value` is masked where it may hold a secret."""
+    """One leaf of the tree, for printing: `value` is masked where it may hold a secret; `source` None: the default."""
 
     key: str
     value: Leaf
-    default: Leaf
+    source: str | None
     doc: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Effective:
+    """Settings and, for each key that was given, where it came from: a file, a variable, the command line."""
+
+    config: Config
+    sources: dict[str, str]
 
 
 def load(toml: Tree, environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> Config:
@@ -172,18 +187,7 @@ def load(toml: Tree, environ: Mapping[str, str], overrides: Mapping[str, Leaf]) 
 
     Raises `ConfigError` for an unknown key, a value of the wrong kind, or a section that is not a table.
     """
-    values: dict[str, Leaf] = {}
-    _take_table(toml, "", values)
-    for name in sorted(environ):
-        key = _SHORT.get(name)
-        if key is None and name.startswith(ENV_PREFIX) and "__" in name:
-            key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
-        if key is not None and environ[name] != "":
-            values[key] = _convert(key, environ[name], source=name, from_text=True)
-    for key, value in overrides.items():
-        if value is not None:
-            values[key] = _convert(key, value, source="the command line", from_text=False)
-    return _build(values)
+    return _merge(toml, environ, overrides, file="the file").config
 
 
 def config_path(environ: Mapping[str, str]) -> str:
@@ -195,6 +199,11 @@ def config_path(environ: Mapping[str, str]) -> str:
 
 def read(environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> Config:
     """`load` with the file of `config_path`; a file that is not there is empty, unless `$FAIRTRIAL_CONFIG` names it."""
+    return read_sources(environ, overrides).config
+
+
+def read_sources(environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> Effective:
+    """As `read`, with the source of every setting that was given."""
     path = config_path(environ)
     toml: dict[str, object] = {}
     try:
@@ -216,7 +225,7 @@ def read(environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> Config:
             source=path,
         ) from error
     try:
-        return load(toml, environ, overrides)
+        return _merge(toml, environ, overrides, file=path)
     except ConfigError as error:
         if error.source is None:
             error.source = path
@@ -234,14 +243,27 @@ def store_file(environ: Mapping[str, str], chosen: str | None = None) -> str:
     return store_path(read(environ, {"store.path": chosen}), environ, os.getcwd())
 
 
-def describe(config: Config) -> list[Setting]:
+def describe(effective: Effective) -> list[Setting]:
     """Every leaf in the order of the tree, secrets masked, for `config show`."""
-    defaults = dict(_leaves(Config()))
-    shown: list[Setting] = []
-    for key, value in _leaves(config):
-        field = _fields()[key]
-        shown.append(Setting(key, _mask(key, value), defaults[key], field.doc))
-    return shown
+    fields = _fields()
+    return [
+        Setting(key, _mask(key, value), effective.sources.get(key), fields[key].doc)
+        for key, value in _leaves(effective.config)
+    ]
+
+
+def mistyped(environ: Mapping[str, str]) -> list[str]:
+    """A sentence for each variable that looks like a misspelt one of ours; other FAIRTRIAL_ names may be anybody's."""
+    known = (*_SHORT, *_NO_SETTINGS)
+    sentences: list[str] = []
+    for name in sorted(environ):
+        if not name.startswith(ENV_PREFIX) or "__" in name or name in known:
+            continue
+        import difflib
+
+        if near := difflib.get_close_matches(name, known, n=1, cutoff=0.9):
+            sentences.append(f"{name} is no variable of fairtrial's and has no effect. Did you mean {near[0]}?")
+    return sentences
 
 
 def to_tree(config: Config) -> dict[str, object]:
@@ -304,6 +326,24 @@ def _leaves(config: Config) -> Iterator[tuple[str, Leaf]]:
         yield key, value
 
 
+def _merge(toml: Tree, environ: Mapping[str, str], overrides: Mapping[str, Leaf], *, file: str) -> Effective:
+    values: dict[str, Leaf] = {}
+    _take_table(toml, "", values)
+    sources = dict.fromkeys(values, file)
+    for name in sorted(environ):
+        key = _SHORT.get(name)
+        if key is None and name.startswith(ENV_PREFIX) and "__" in name:
+            key = name.removeprefix(ENV_PREFIX).lower().replace("__", ".")
+        if key is not None and environ[name] != "":
+            values[key] = _convert(key, environ[name], source=name, from_text=True)
+            sources[key] = name
+    for key, value in overrides.items():
+        if value is not None:
+            values[key] = _convert(key, value, source="the command line", from_text=False)
+            sources[key] = "the command line"
+    return Effective(_build(values), sources)
+
+
 def _take_table(table: Tree, prefix: str, values: dict[str, Leaf]) -> None:
     for name, value in table.items():
         key = prefix + name
@@ -340,7 +380,10 @@ def _convert(key: str, value: object, *, source: str | None, from_text: bool) ->
     wanted = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table of texts"}
     shown = _mask(key, value if isinstance(value, str) else repr(value))
     raise ConfigError(
-        f"`{key}`{where} is {shown!s}, but {wanted[field.kind]} is expected.", remedy=field.doc, key=key, source=source
+        f"`{key}`{where} is {shown!s}, but {wanted[field.kind]} is expected.",
+        remedy=f"It means: {field.doc}",
+        key=key,
+        source=source,
     )
 
 

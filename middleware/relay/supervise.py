@@ -95,9 +95,9 @@ def _unobserved(options: RunOptions, early: Early, error: FairtrialError) -> NoR
         early.observer.sock.close()  # without a HELLO the observer ends by itself
     from fairtrial.middleware.relay import child
 
-    if options.require:
+    if options.require or _required_by_settings(early.environ):
         say(str(error))
-        say("The command was not started (--require).")
+        say(f"The command was not started ({'--require' if options.require else 'run.require'}).")
         child.leave(child.ExitStatus(exit_code=error.exit_code))
     say(str(error))
     say("The command runs unobserved.")
@@ -106,3 +106,13 @@ def _unobserved(options: RunOptions, early: Early, error: FairtrialError) -> NoR
     except CommandError as failure:
         say(str(failure))
         child.leave(child.ExitStatus(exit_code=failure.exit_code))
+
+
+def _required_by_settings(environ: Mapping[str, str]) -> bool:
+    """`run.require`; settings that cannot be read require nothing."""
+    from fairtrial.middleware.core import config
+
+    try:
+        return config.read(environ, {}).run.require
+    except FairtrialError:
+        return False

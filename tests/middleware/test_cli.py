@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,9 @@ import pytest
 
 from fairtrial import __version__
 from fairtrial.middleware import cli
+from fairtrial.middleware.core import config
 from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.store.database import open_database
 
 
 def fairtrial(home: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -68,9 +71,11 @@ def test_replay_computes_the_same_and_another_threshold_is_printed(home: Path) -
     [
         (("show", "nobody"), 1, "no trial matches 'nobody'"),
         (("show", "--set", "stall_s=7"), 2, "add --replay"),
-        (("show", "--replay", "--set", "stal_s=7"), 78, "Did you mean stall_s?"),
+        (("show", "--replay", "--set", "stal_s=7"), 2, "Did you mean stall_s?"),
         (("show", "--replay", "--set", "stall_s"), 2, "NAME=NUMBER"),
-        (("trials", "--run", "none"), 0, "no trial matches"),
+        (("trials", "--run", "none"), 1, "no trial of run 'none'; without --run there are some"),
+        (("trials", "--run", "none", "--failed"), 1, "that did not pass; without --run and --failed there are some"),
+        (("import", "store", "/etc/passwd"), 1, "is no spill file and no store"),
         (("trials", "--store", "/nowhere/store.db"), 1, "there is no store at /nowhere/store.db"),
         (("import", "store", "nothing.jsonl"), 1, "could not be read"),
         (("frobnicate",), 2, "frobnicate"),
@@ -107,11 +112,44 @@ def test_an_unknown_setting_names_the_nearest(home: Path) -> None:
     assert "store.path" in said.stderr
 
 
-def test_config_show_prints_every_setting_with_its_sentence(home: Path) -> None:
-    said = fairtrial(home, "config", "show", FAIRTRIAL_STORE="/x/y.db")
+def test_config_show_is_toml_with_a_source_for_each_setting(home: Path) -> None:
+    file = home / "set.toml"
+    file.write_text("[verdict]\nstall_s = 7\n[routes]\nMY_URL = 'http://h'\n")
+    said = fairtrial(home, "config", "show", FAIRTRIAL_STORE="/x/y.db", FAIRTRIAL_CONFIG=str(file))
     assert said.returncode == 0
-    assert "store.path = /x/y.db" in said.stdout
-    assert "(default None)" in said.stdout
+    assert 'path = "/x/y.db"   # from FAIRTRIAL_STORE.' in said.stdout
+    assert "stall_s = 7.0   # from this file." in said.stdout
+    assert "# runtime_dir is unset   # default." in said.stdout
+    again = config.load(tomllib.loads(said.stdout), {}, {})
+    assert again == config.load(tomllib.loads(file.read_text()), {"FAIRTRIAL_STORE": "/x/y.db"}, {})
+    assert "config.toml (not there)" in fairtrial(home, "config", "show").stdout.splitlines()[0]
+
+
+def test_config_show_says_what_is_wrong_and_still_lists_the_keys(home: Path) -> None:
+    file = home / "broken.toml"
+    file.write_text("[end]\nverdict_wait_s = 'soon'\n")
+    said = fairtrial(home, "config", "show", FAIRTRIAL_CONFIG=str(file), FAIRTRIAL_STOR="/x")
+    assert said.returncode == 78
+    assert "a number is expected. It means: Longest wait" in said.stderr
+    assert "verdict_wait_s = 0.15   # default." in said.stdout
+    assert "FAIRTRIAL_STOR is no variable of fairtrial's" in said.stdout
+    tomllib.loads(said.stdout)
+
+
+def test_a_list_of_nothing_says_so_and_as_json_it_is_empty(home: Path, tmp_path: Path) -> None:
+    nothing = fairtrial(home, "trials", "--run", "none", "--json")
+    assert (nothing.returncode, json.loads(nothing.stdout)) == (0, [])
+    store = tmp_path / "empty.db"
+    open_database(store).close()
+    empty = fairtrial(home, "trials", "--store", str(store))
+    assert (empty.returncode, "there is no trial yet" in empty.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("words", [("trials",), ("show",), ("import", "store")])
+def test_help_is_not_eaten_by_markup(home: Path, words: tuple[str, ...]) -> None:
+    said = " ".join(fairtrial(home, *words, "--help", COLUMNS="200").stdout.split())
+    assert "(default: $FAIRTRIAL_STORE, else the state folder)" in said
+    assert ("The store to write" if "import" in words else "The store to read") in said
 
 
 def test_a_store_comes_back_from_a_spill_file(home: Path, tmp_path: Path) -> None:

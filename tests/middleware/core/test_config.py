@@ -58,8 +58,9 @@ def test_an_unknown_key_in_the_environment_is_named_with_its_variable() -> None:
     ],
 )
 def test_a_value_of_the_wrong_kind_says_what_is_expected(toml: dict[str, object], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as caught:
         config.load(toml, {}, {})
+    assert caught.value.remedy.startswith(("It means: ", "Write `["))
 
 
 def test_a_wrong_value_in_the_environment_is_an_error_and_an_empty_one_is_not_given() -> None:
@@ -87,10 +88,35 @@ def test_every_leaf_is_described_and_secrets_are_masked() -> None:
     toml: dict[str, object] = {
         "upstreams": {"openai": "http://u:pw@h/v1"},
     }
-    shown = {setting.key: setting for setting in config.describe(config.load(toml, {}, {}))}
+    effective = config.Effective(config.load(toml, {}, {}), {"upstreams": "a file"})
+    shown = {setting.key: setting for setting in config.describe(effective)}
     assert all(setting.doc.endswith(".") for setting in shown.values())
     assert "pw" not in str(shown["upstreams"].value)
-    assert shown["end.verdict_wait_s"].default == 0.15
+    assert shown["upstreams"].source == "a file"
+    assert shown["end.verdict_wait_s"].source is None
+
+
+def test_every_given_setting_names_its_source_and_the_strongest_wins(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("[store]\npath = '/f'\n[run]\nadapt = true\n[upstreams]\nopenai = 'http://h'\n")
+    environ = {"FAIRTRIAL_CONFIG": str(file), "FAIRTRIAL_STORE": "/e", "FAIRTRIAL_VERDICT__STALL_S": "7"}
+    sources = config.read_sources(environ, {"run.require": True, "store.path": None}).sources
+    assert sources == {
+        "store.path": "FAIRTRIAL_STORE",
+        "run.adapt": str(file),
+        "upstreams": str(file),
+        "verdict.stall_s": "FAIRTRIAL_VERDICT__STALL_S",
+        "run.require": "the command line",
+    }
+
+
+def test_a_misspelt_variable_is_named_and_foreign_ones_are_left_alone() -> None:
+    ours = {"FAIRTRIAL_STORE": "x", "FAIRTRIAL_TRIAL": "x", "FAIRTRIAL_RUN": "x", "FAIRTRIAL_END__VERDICT_WAIT_S": "1"}
+    assert config.mistyped(ours | {"FAIRTRIAL_TEST_DOCKER": "x", "FAIRTRIAL_CI": "1", "FAIRTRIAL_RUNS": "3"}) == [
+        "FAIRTRIAL_RUNS is no variable of fairtrial's and has no effect. Did you mean FAIRTRIAL_RUN?"
+    ]
+    (sentence,) = config.mistyped({"FAIRTRIAL_STOR": "/x"})
+    assert "FAIRTRIAL_STORE?" in sentence
 
 
 def test_the_file_is_found_where_the_xdg_specification_says(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairtrial.middleware.core import clock
-from fairtrial.middleware.core.errors import ConfigError
+from fairtrial.middleware.core.errors import ConfigError, StoreError
 from fairtrial.middleware.relay.prepare import Prepared, prepare
 from fairtrial.middleware.relay.runopts import RunOptions
 
@@ -77,3 +77,22 @@ def test_the_run_of_an_outer_trial_is_kept_unless_named_anew(home: Path) -> None
     assert ready(home, FAIRTRIAL_RUN="outer").run == "outer"
     assert ready(home, RunOptions(command=("true",), run="inner"), FAIRTRIAL_RUN="outer").run == "inner"
     assert ready(home).run is None
+
+
+@pytest.mark.parametrize("content", ["", "no database " * 1000])
+def test_with_require_a_store_that_takes_no_rows_is_refused_before_the_start(home: Path, content: str) -> None:
+    path = home / "s.db"
+    path.write_text(content) if content else path.mkdir()
+    ready(home, FAIRTRIAL_STORE=str(path))
+    with pytest.raises(StoreError) as caught:
+        ready(home, RunOptions(command=("true",), require=True), FAIRTRIAL_STORE=str(path))
+    assert caught.value.exit_code == 69
+    assert str(path) in caught.value.what
+    path.unlink() if content else path.rmdir()
+    ready(home, RunOptions(command=("true",), require=True), FAIRTRIAL_STORE=str(path))
+
+
+def test_a_misspelt_variable_is_said_before_the_command_starts(home: Path) -> None:
+    (note,) = ready(home, FAIRTRIAL_STOR="/x").notes
+    assert note.say
+    assert "FAIRTRIAL_STORE?" in note.text
