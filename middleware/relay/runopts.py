@@ -11,7 +11,7 @@ import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, NoReturn
 
 from fairtrial.middleware.core.errors import UsageError
 
@@ -130,9 +130,45 @@ def route_pair(text: str) -> tuple[str, str]:
     return name, url
 
 
+class _Parser(argparse.ArgumentParser):
+    """argparse, but what is wrong with a line is a sentence with a remedy."""
+
+    def error(self, message: str) -> NoReturn:
+        """As argparse, status 2."""
+        what, _, rest = message.partition(": ")
+        if what == "unrecognized arguments":
+            import difflib
+
+            word = rest.split()[0]
+            known = [
+                option
+                for action in self._actions
+                if action.help != argparse.SUPPRESS
+                for option in action.option_strings
+            ]
+            near = difflib.get_close_matches(word.partition("=")[0], known, n=1)
+            hint = f"Did you mean {near[0]}?" if near else "Options of the command come after `--`."
+            message = f"There is no option {word}. {hint}"
+        self.exit(2, f"{self.prog}: {message[0].upper()}{message[1:]} (`{self.prog} --help` lists all options)\n")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number, such as 3") from None
+
+
+def _count(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number, such as 2") from None
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser, for help and for tests that compare it with the documentation."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="fairtrial run",
         usage="fairtrial run [options] -- COMMAND …",
         description="Run COMMAND with its model calls and containers observed; say afterwards what any failure was.",
@@ -144,7 +180,7 @@ def build_parser() -> argparse.ArgumentParser:
     naming.add_argument("--run", metavar="NAME", help="the configuration it belongs to; trials of one run are compared")
     naming.add_argument("--name", metavar="TRIAL", help="a name for people; the id is made by fairtrial")
     naming.add_argument("--task", metavar="TASK", help="the task it attempts")
-    naming.add_argument("--try", metavar="N", dest="try_", type=int, help="which repetition of the task, from 1")
+    naming.add_argument("--try", metavar="N", dest="try_", type=_count, help="which repetition of the task, from 1")
     traffic = parser.add_argument_group("where the model's traffic goes")
     traffic.add_argument(
         "--upstream",
@@ -164,7 +200,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--via",
         choices=("base-url", "connect"),
         default="base-url",
-        help="how traffic comes in: base-url (full sight); connect is not built yet",
+        help=argparse.SUPPRESS,  # until there is a choice; see `parse`
     )
     traffic.add_argument(
         "--adapt",
@@ -174,14 +210,18 @@ def build_parser() -> argparse.ArgumentParser:
     traffic.add_argument(
         "--headroom",
         metavar="X",
-        type=float,
-        help="ceiling ÷ declared memory of its containers; recorded, but needs the Docker door, which is not built yet",
+        type=_number,
+        help=argparse.SUPPRESS,  # recorded; applied once the Docker door is built
     )
     output = parser.add_argument_group("what comes out")
     output.add_argument(
         "--store", metavar="PATH", help="where it is kept (default: $FAIRTRIAL_STORE, else the state folder)"
     )
-    output.add_argument("--json", metavar="FILE", help="write the trial's record (fairtrial.trial/1) here")
+    output.add_argument(
+        "--json",
+        metavar="FILE",
+        help="write the trial's record (fairtrial.trial/1) here; - is stdout, once COMMAND has ended",
+    )
     output.add_argument("--gate", action="store_true", help="exit 75 when a failure was the infrastructure's (proved)")
     output.add_argument("--require", action="store_true", help="do not run COMMAND when it cannot be observed")
     loudness = output.add_mutually_exclusive_group()

@@ -71,13 +71,25 @@ def test_a_line_that_cannot_be_followed_says_why_and_what_to_write(arguments: li
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--nonsense", "--", "true"], ["--quiet", "--verbose", "--", "true"], ["--try", "x"]]
+    "arguments, said",
+    [
+        (["--nonsense", "--", "true"], "There is no option --nonsense. Options of the command come after `--`."),
+        (["--nme", "x", "--", "true"], "There is no option --nme. Did you mean --name?"),
+        (["--taks=x", "--", "true"], "Did you mean --task?"),
+        (["--quiet", "--verbose", "--", "true"], "not allowed with"),
+        (["--try", "x", "--", "true"], "'x' is no whole number, such as 2"),
+        (["--headroom", "x", "--", "true"], "'x' is no number, such as 3"),
+    ],
 )
-def test_a_malformed_line_ends_with_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_malformed_line_ends_with_status_2_and_a_remedy(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         runopts.parse(arguments)
     assert caught.value.code == 2
-    assert "fairtrial run" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert said in error
+    assert "`fairtrial run --help`" in error
 
 
 def test_help_names_every_option_and_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,13 +102,13 @@ def test_help_names_every_option_and_every_exit_status(capsys: pytest.CaptureFix
         "--name",
         "--task",
         "--try",
-        "--headroom",
         "--upstream",
         "--route",
-        "--via",
         "--adapt",
         "--store",
     ):
         assert word in text
+    for not_built in ("--headroom", "--via"):
+        assert not_built not in text
     for status in ("69", "70", "75", "78", "126", "127"):
         assert f"\n  {status}" in text
