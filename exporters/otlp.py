@@ -1,4 +1,4 @@
-"""Sends a finished trial's spans over OTLP/HTTP, when the environment names an endpoint.
+"""Sends a finished trial's spans over OTLP/HTTP; whether anybody asked for them is `app.py`'s to know.
 
 In: a `Trial` record.  Out: one export per service name to `OTEL_EXPORTER_OTLP_(TRACES_)ENDPOINT`; the exporter
 library reads the other `OTEL_EXPORTER_OTLP_*` settings itself.  Runs after the verdict was handed over, in the
@@ -8,7 +8,7 @@ Batching, spilling and revised verdicts as linked spans are not here yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Final
 
@@ -29,13 +29,6 @@ BATCH_SPANS: Final = 256
 """Spans of at most about 1.5 KB each, so a request stays well under the collectors' 4 MiB."""
 
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "client": SpanKind.CLIENT}
-
-
-def endpoint_named(environ: Mapping[str, str]) -> bool:
-    """Whether the user asked for traces: an endpoint is set and neither the SDK nor traces are switched off."""
-    if environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or environ.get("OTEL_TRACES_EXPORTER") == "none":
-        return False
-    return bool(environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
 
 
 class TraceExport:

@@ -19,6 +19,7 @@ import sqlite3
 import sys
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -28,6 +29,7 @@ from fairtrial.collectors.facade import Collectors
 from fairtrial.middleware.closing import gate_answer, judged, recover_orphans
 from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.hello import DockerInfo, Hello, parse_hello
+from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.core.observations import (
     CoverageChanged,
     DoorState,
@@ -58,6 +60,7 @@ FINISH_WATCHED_S: Final = 1.0
 """How long late evidence of watched containers is waited for: an oom event may come after the exec's end."""
 FLUSH_S: Final = 0.5
 EXPORT_S: Final = 10.0
+PROBE_S: Final = 2.0
 READ_BYTES: Final = 1 << 18
 STDOUT: Final = "-"
 """`--json -`: the run process prints the record, since its standard output is not ours."""
@@ -124,6 +127,8 @@ class ObservedTrial:
         self._watched = 0
         self._resumed_wall_ns: int | None = None
         self._record: Trial | None = None
+        self._no_traces: str | None = None
+        self._probe: asyncio.Task[None] | None = None
         self._host = this_host()
         self._writer = StoreWriter(Path(hello.store), journal, trial=hello.trial)
         self._source = Source("observer", self._sink, host=self._host, trial=hello.trial)
@@ -163,6 +168,8 @@ class ObservedTrial:
             self._say_started()
         if not hello.close_only:
             await self._start_collectors()
+        if traces_asked_for():
+            self._probe = asyncio.get_running_loop().create_task(self._probe_traces(), name="traces-probe")
         await self._send(feed.Kind.READY, {"pid": os.getpid()})
 
     def _say_started(self) -> None:
@@ -312,8 +319,9 @@ class ObservedTrial:
             wall_ns=self._begun.wall_at(ended_mono_ns),
             mono_ns=ended_mono_ns,
         )
-        await asyncio.to_thread(self._writer.flush, FLUSH_S)
-        self._check_store()
+        written = tuple(self._observations)
+        if await asyncio.to_thread(self._writer.flush, FLUSH_S):
+            self._check_store(written)
         thresholds = config.load(self._hello.config, {}, {}).verdict
         self._record = judged(self._observations, self._hello.trial, self._journal, thresholds=thresholds)
         self._writer.close_trial(self._record)
@@ -328,8 +336,11 @@ class ObservedTrial:
                 answer["record"] = msgspec.json.format(msgspec.json.encode(self._record)).decode()
             await self._send(feed.Kind.VERDICT, answer)
 
-    def _check_store(self) -> None:
-        """Whether the rows that we wrote are still there: under `run` the agent has our uid and could edit them."""
+    def _check_store(self, written: tuple[Observation, ...]) -> None:
+        """Whether the rows that we wrote are still there: under `run` the agent has our uid and could edit them.
+
+        `written` is what was put before a flush that came through; what a collector adds meanwhile is not looked for.
+        """
         if self._writer.failed is not None:
             return
         try:
@@ -339,15 +350,48 @@ class ObservedTrial:
         except (OSError, sqlite3.Error) as error:
             why = f"the store vanished or was damaged while the command ran ({error})"
         else:
-            changed = [o for o in self._observations if stored.get(o.id) != o]
+            changed = [o for o in written if stored.get(o.id) != o]
             if not changed:
                 return
-            why = f"{len(changed)} of {len(self._observations)} stored rows were changed or removed by someone else"
-        self._writer.restore(self._observations)
+            why = f"{len(changed)} of {len(written)} stored rows were changed or removed by someone else"
+        self._writer.restore(list(self._observations))
         self._source.emit(GapSeen(source="store", families=list(FAMILIES), why=why))
+
+    async def _probe_traces(self) -> None:
+        """Whether anybody takes traces, asked while the command runs: the export itself comes after the last word."""
+        url = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+        protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
+        if protocol == "grpc":
+            self._no_traces = f"{mask_url(url)} is asked for over grpc, but only http/protobuf is built"
+            return
+        parts = urlsplit(url)
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            async with asyncio.timeout(PROBE_S):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+            writer.close()
+        except (OSError, TimeoutError, ValueError) as error:
+            self._no_traces = f"{mask_url(url)} does not answer ({error or 'no answer in time'})"
+
+    def _unwatched_engine(self) -> str | None:
+        """Why an engine that the user named was not watched; None when it was, or none was named."""
+        if self._hello.docker.source in (None, "default socket", "rootless socket"):
+            return None
+        said = [
+            o for o in self._observations if o.source == "collector.docker_events" and o.kind == CoverageChanged.kind
+        ]
+        if not said or said[-1].value.get("state", "on") == "on":
+            return None
+        return str(said[-1].value.get("why") or "it does not answer")
 
     def _complaints(self, trial: Trial) -> list[str]:
         lines: list[str] = []
+        engine = self._unwatched_engine()
+        if engine is not None:
+            source = self._hello.docker.source
+            lines.append(f"{PREFIX}containers were not watched: {engine}. Start the engine, or correct {source}.")
+        if self._no_traces is not None:
+            lines.append(f"{PREFIX}the trace will not arrive: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
         if self._writer.failed is not None:
             spills = [str(path) for path in self._writer.spills if path.stat().st_size]
             kept = f"the rows are in {' and '.join(spills)}, bring them back with:" if spills else ""
@@ -374,8 +418,7 @@ class ObservedTrial:
         await asyncio.to_thread(self._writer.close)
 
     async def _export(self, trial: Trial) -> None:
-        endpoints = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-        if not any(os.environ.get(name) for name in endpoints):
+        if not traces_asked_for():
             return
         try:
             sent, failed = await asyncio.wait_for(asyncio.to_thread(self._send_trace, trial), EXPORT_S)
@@ -387,10 +430,8 @@ class ObservedTrial:
 
     def _send_trace(self, trial: Trial) -> tuple[int, int]:
         # Imported late: the OpenTelemetry packages cost more start-up than all of the observer.
-        from fairtrial.exporters.otlp import TraceExport, endpoint_named
+        from fairtrial.exporters.otlp import TraceExport
 
-        if not endpoint_named(os.environ):
-            return 0, 0
         export = TraceExport(version=__version__, host=self._host.name)
         try:
             return export.send(trial, root_span_id=self._hello.root_span_id, parent_span_id=self._hello.parent_span_id)
@@ -402,6 +443,13 @@ class ObservedTrial:
             await asyncio.get_running_loop().sock_sendall(self._link, feed.encode_json(kind, value))
         except OSError as error:
             self._journal.note(RecordIgnored(label=kind.name, detail=str(error)))
+
+
+def traces_asked_for() -> bool:
+    """Whether an endpoint is named; decided without loading the OpenTelemetry packages, which are slow to start."""
+    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return False
+    return bool(os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
 
 
 def docker_upstream(info: DockerInfo) -> DockerUpstream | None:

@@ -128,7 +128,7 @@ def _reading(store: Path | None) -> Iterator[sqlite3.Connection]:
     except FileNotFoundError:
         _leave(f"there is no store at {path} yet; `fairtrial run -- COMMAND` makes one")
     except (OSError, sqlite3.Error) as error:
-        _leave(explain(path, error))
+        _leave(explain(path, error, reading=True))
     try:
         yield database
     finally:

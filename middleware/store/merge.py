@@ -43,7 +43,7 @@ def merge_file(database: sqlite3.Connection, source: Path) -> Merged:
 def _merge_spill(database: sqlite3.Connection, source: Path) -> Merged:
     read = damaged = 0
     trials: set[str] = set()
-    before = database.total_changes
+    before = _rows(database)
     with source.open("rb") as file, database:
         for line in file:
             try:
@@ -56,13 +56,13 @@ def _merge_spill(database: sqlite3.Connection, source: Path) -> Merged:
                     read += 1
             except (msgspec.DecodeError, msgspec.ValidationError):
                 damaged += 1
-    return Merged(read, database.total_changes - before, damaged, len(trials))
+    return Merged(read, _rows(database) - before, damaged, len(trials))
 
 
 def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
     read = damaged = 0
     trials: set[str] = set()
-    before = database.total_changes
+    before = _rows(database)
     other = open_database(source, read_only=True)
     try:
         with database:
@@ -81,7 +81,14 @@ def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
                     damaged += 1
     finally:
         other.close()
-    return Merged(read, database.total_changes - before, damaged, len(trials))
+    return Merged(read, _rows(database) - before, damaged, len(trials))
+
+
+def _rows(database: sqlite3.Connection) -> int:
+    query = (
+        "SELECT (SELECT count(*) FROM observations) + (SELECT count(*) FROM verdicts) + (SELECT count(*) FROM trials)"
+    )
+    return int(database.execute(query).fetchone()[0])
 
 
 def insert_trial_whole(database: sqlite3.Connection, trial: Trial) -> None:

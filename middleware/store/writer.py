@@ -256,7 +256,7 @@ def _lines(row: _Row) -> list[bytes]:
     return [msgspec.json.encode({"trial_record": row.trial})]
 
 
-def explain(path: Path, error: Exception) -> str:
+def explain(path: Path, error: Exception, *, reading: bool = False) -> str:
     """What is wrong with the store, in one sentence with a remedy."""
     text = str(error)
     if "readonly" in text or isinstance(error, PermissionError) or "unable to open" in text:
@@ -267,4 +267,4 @@ def explain(path: Path, error: Exception) -> str:
         remedy = "free some space, or name another disk with --store PATH"
     else:
         remedy = "see the spill file, or name another store with --store PATH"
-    return f"the store {path} does not take rows ({text}); {remedy}"
+    return f"the store {path} {'cannot be read' if reading else 'does not take rows'} ({text}); {remedy}"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from fairtrial.exporters.otlp import TraceExport, endpoint_named
+from fairtrial.exporters.otlp import TraceExport
 from fairtrial.middleware.core import semconv
 from fairtrial.middleware.core.records import Step, Trial
 
@@ -72,17 +72,3 @@ def test_a_refusal_is_counted_and_raises_nothing(receiver: http.server.Threading
     export = TraceExport(version="0", host=None)
     assert export.send(a_trial()) == (0, 2)
     export.close()
-
-
-@pytest.mark.parametrize(
-    "environ, asked",
-    [
-        ({}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, True),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"}, True),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"}, False),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_EXPORTER": "none"}, False),
-    ],
-)
-def test_traces_are_sent_only_where_the_user_named_an_endpoint(environ: dict[str, str], asked: bool) -> None:
-    assert endpoint_named(environ) is asked

@@ -21,7 +21,7 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from fairtrial.middleware.app import cpu_model, docker_upstream, start_ticks, write_whole
+from fairtrial.middleware.app import cpu_model, docker_upstream, start_ticks, traces_asked_for, write_whole
 from fairtrial.middleware.closing import judged
 from fairtrial.middleware.core.hello import DockerInfo
 from fairtrial.middleware.core.records import Blame, Trial
@@ -378,3 +378,55 @@ def test_the_log_is_json_lines(tmp_path: Path) -> None:
     lines = (tmp_path / "log").read_text().splitlines()
     assert lines
     assert all(json.loads(line)["event"] for line in lines)
+
+
+@pytest.mark.parametrize(
+    "environ, asked",
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_EXPORTER": "none"}, False),
+    ],
+)
+def test_traces_are_sent_only_where_the_user_named_an_endpoint(
+    environ: dict[str, str], asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert traces_asked_for() is asked
+
+
+@pytest.mark.parametrize(
+    "environ, sentence",
+    [
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, "127.0.0.1:1 does not answer"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "only http/protobuf"),
+    ],
+)
+def test_a_trace_that_cannot_arrive_is_said(
+    environ: dict[str, str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with observer(tmp_path) as fed:
+        deadline = time.monotonic() + 10
+        while rows(tmp_path / "state" / "store.db") < 5:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        lines = fed.bye(exit_code=0)["lines"]
+    assert isinstance(lines, list)
+    assert any(sentence in line and "OTEL_EXPORTER_OTLP_ENDPOINT" in line for line in lines)
+
+
+@pytest.mark.parametrize("source, said", [("DOCKER_HOST", True), ("default socket", False)])
+def test_an_engine_that_the_user_named_and_that_does_not_answer_is_said(
+    tmp_path: Path, source: str, said: bool
+) -> None:
+    with observer(tmp_path, docker={"url": f"unix://{tmp_path}/none.sock", "source": source}) as fed:
+        lines = fed.bye(exit_code=0)["lines"]
+    assert isinstance(lines, list)
+    assert any("containers were not watched" in line and source in line for line in lines) is said

@@ -104,7 +104,7 @@ def test_a_damaged_store_is_said_and_its_rows_come_back_from_the_spill_file(
     assert (merged.read, merged.trials, merged.damaged) == (2, 1, 0)
     assert len(list(observations_of(good, TRIAL))) == 2
     assert latest_record(good, TRIAL) == closed_trial
-    assert merge_file(good, writer.spills[0]).damaged == 0
+    assert merge_file(good, writer.spills[0]).added == 0
     assert len(list(observations_of(good, TRIAL))) == 2
     good.close()
 
@@ -169,7 +169,7 @@ def test_another_store_is_merged_once(tmp_path: Path, journal: Journal, observat
     writer.close()
     target = open_database(tmp_path / "b.db")
     assert merge_file(target, tmp_path / "a.db").added > 0
-    merge_file(target, tmp_path / "a.db")
+    assert merge_file(target, tmp_path / "a.db").added == 0
     assert len(list(observations_of(target, TRIAL))) == 1
     target.close()
 
