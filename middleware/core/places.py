@@ -1,4 +1,4 @@
-"""Where things are kept, by the XDG base directory specification.  Pure, and light: the start of a run asks first.
+"""Where things are kept, by the XDG base directory specification.  Light: the start of a run asks first.
 
 In: the environment.  Out: paths; nothing is created.  A relative `$XDG_…` is ignored, as the specification says.
 """
@@ -23,4 +23,17 @@ def _base(environ: Mapping[str, str], variable: str, below_home: str) -> str:
     base = environ.get(variable, "")
     if base.startswith("/"):
         return base
-    return os.path.join(environ.get("HOME") or os.path.expanduser("~"), below_home)
+    return os.path.join(home_folder(environ), below_home)
+
+
+def home_folder(environ: Mapping[str, str]) -> str:
+    """`$HOME`; where it is unset or empty, what the system knows of this user, else a folder that nobody has."""
+    if home := environ.get("HOME"):
+        return home
+    # Loaded here: a run with a home, which is nearly every one, does without it.
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return "/nonexistent"

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairtrial.middleware.core.masking import mask_url
+from fairtrial.middleware.core.places import home_folder
 
 DEFAULT_SOCKET: Final = "/var/run/docker.sock"
 _WATCHABLE: Final = ("unix", "tcp", "http", "https")
@@ -72,7 +73,7 @@ def resolve(
     environ: Mapping[str, str], *, reader: ReadText = read_text, socket_at: IsSocket = is_socket
 ) -> DockerUpstream:
     """The engine of this environment.  Reads at most two small files and looks at two sockets."""
-    folder = environ.get("DOCKER_CONFIG") or os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".docker")
+    folder = environ.get("DOCKER_CONFIG") or os.path.join(home_folder(environ), ".docker")
     if host := environ.get("DOCKER_HOST", "").strip():
         return _checked(host, "DOCKER_HOST", environ, folder)
     name, source = environ.get("DOCKER_CONTEXT", "").strip(), "DOCKER_CONTEXT"

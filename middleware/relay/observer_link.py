@@ -12,6 +12,7 @@ HELLO and hands the socket to the feed.  If the process dies it is started once 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -21,7 +22,7 @@ from typing import Final
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.config import EndConfig
 from fairtrial.middleware.core.errors import HostError
-from fairtrial.middleware.relay import child
+from fairtrial.middleware.relay import child, signals
 from fairtrial.middleware.relay.feed import FeedSender
 from fairtrial.middleware.relay.launcher import Launched, Launcher
 from fairtrial.middleware.wire import feed as wire
@@ -160,8 +161,11 @@ class ObserverLink:
                 return
 
     def close(self) -> None:
-        """Let go of the process and its socket; it ends its work by itself."""
+        """Let go of the process and its socket; it ends its work by itself, unless somebody stopped it for ever."""
         self._ending = True
+        if self._pid is not None and self._verdict is None and signals.is_stopped(self._pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
         self._pid = None
         self._stop_reading()
         self._feed.close()

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from fairtrial.middleware.core.masking import mask_url
+from fairtrial.middleware.core.places import home_folder
 from fairtrial.middleware.relay.environment import (
     DEFAULT_URLS,
     DoorPlan,
@@ -140,7 +141,7 @@ def inspect(command: Sequence[str], environ: Mapping[str, str], cwd: str, *, rea
     if found is None:
         return Findings()
     tool, at = found
-    home = environ.get("HOME") or os.path.expanduser("~")
+    home = home_folder(environ)
     arguments = command[at + 1 :]
     match tool:
         case "claude":

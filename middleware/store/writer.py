@@ -65,8 +65,14 @@ _Item = _Row | _Barrier | None
 
 
 def spill_folders(store: Path) -> list[Path]:
-    """Where rows go when the store does not take them, in order of preference."""
-    return [store.parent, Path(tempfile.gettempdir()) / f"fairtrial-spill-{os.getuid()}"]
+    """Where rows go when the store does not take them: beside it, else among the temporary files.
+
+    Not into folders of the system, where a mistyped `--store /tmp` or `--store /dev/full` would leave them.
+    """
+    temporary = Path(tempfile.gettempdir()) / f"fairtrial-spill-{os.getuid()}"
+    beside = Path(os.path.realpath(store)).parent
+    of_the_system = beside == beside.parent or beside.parts[1] in {"dev", "proc", "sys"}
+    return [temporary] if of_the_system else [beside, temporary]
 
 
 class StoreWriter:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from fairtrial.middleware.core.config import EndConfig
+from fairtrial.middleware.relay import signals
 from fairtrial.middleware.relay.feed import FeedSender
 from fairtrial.middleware.relay.launcher import Launcher, log_file
 from fairtrial.middleware.relay.observer_link import ObserverLink, Verdict
@@ -63,6 +64,22 @@ async def test_the_user_who_wants_to_leave_does_not_wait(tmp_path: Path) -> None
     link.close()
     os.kill(pid, 9)
     os.waitpid(pid, 0)
+
+
+async def test_an_observer_that_somebody_stopped_for_ever_is_ended_not_left_behind(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    waits = EndConfig(verdict_wait_start_s=0.1, verdict_wait_s=0.1)
+    link = _link(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGSTOP)", waits, loop)
+    link.begin()
+    pid = link._pid
+    assert pid is not None
+    deadline = loop.time() + 10
+    while not signals.is_stopped(pid):
+        assert loop.time() < deadline
+        await asyncio.sleep(0.01)
+    assert await link.conclude({"exit_code": 0}, asked=False) is None
+    link.close()
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
 
 
 def test_the_log_keeps_one_old_generation(tmp_path: Path) -> None:

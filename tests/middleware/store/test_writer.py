@@ -20,7 +20,7 @@ from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.store.merge import merge_file
 from fairtrial.middleware.store.queries import find_trial, list_trials
-from fairtrial.middleware.store.writer import StoreWriter
+from fairtrial.middleware.store.writer import StoreWriter, spill_folders
 
 Make = Callable[..., Observation]
 TRIAL = "01930000-0000-7000-8000-00000000000a"
@@ -194,7 +194,7 @@ import io, sys, time
 from pathlib import Path
 from fairtrial.middleware.core.observations import Observation, Subject
 from fairtrial.middleware.core.selfevents import Journal
-from fairtrial.middleware.store.writer import StoreWriter
+from fairtrial.middleware.store.writer import StoreWriter, spill_folders
 writer = StoreWriter(Path({str(tmp_path / "store.db")!r}), Journal(io.StringIO()))
 for n in range(1, 200):
     writer.put(Observation(id=str(n), source="s", source_id="s/1", seq=n, wall_ns=n, mono_ns=n, kind="k",
@@ -225,3 +225,12 @@ def test_two_writers_share_one_store(tmp_path: Path, journal: Journal, observati
     database = open_database(tmp_path / "store.db", read_only=True)
     assert len(list(observations_of(database, TRIAL))) == 598
     database.close()
+
+
+@pytest.mark.parametrize("store", ["/tmp", "/dev/full", "/proc/x/store.db", "/sys/store.db"])
+def test_a_mistyped_store_leaves_no_spill_file_in_a_folder_of_the_system(store: str) -> None:
+    assert [folder.name for folder in spill_folders(Path(store))] == [f"fairtrial-spill-{os.getuid()}"]
+
+
+def test_the_spill_file_lies_beside_a_store_of_ones_own(tmp_path: Path) -> None:
+    assert spill_folders(tmp_path / "store.db")[0] == tmp_path.resolve()
