@@ -40,7 +40,9 @@ from fairtrial.middleware.core.config import (
 from fairtrial.middleware.core.config import load as load_settings
 from fairtrial.middleware.core.errors import ConfigError, FairtrialError, UsageError
 from fairtrial.middleware.core.selfevents import Journal
-from fairtrial.middleware.report.text import headline, printable, seconds, show_lines, table_lines
+from fairtrial.middleware.report.tables import table_lines
+from fairtrial.middleware.report.text import WIDTH, show_lines
+from fairtrial.middleware.report.words import headline, printable, seconds, verdict_phrase, wrapped
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.store.merge import merge_file
 from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
@@ -185,18 +187,11 @@ def trials(
         return
     if not rows:
         _leave(_nothing_listed(run, failed=failed, others=others))
-    header = (
-        "trial",
-        f"started ({datetime.now().astimezone():%Z})",
-        "took",
-        "task",
-        "booked",
-        "ended by",
-        "verdict",
-        "sentence",
-    )
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    print("\n".join(table_lines([header, *(_cells(row) for row in rows)], width=width)))
+    print("\n".join(_trials_table(rows, _terminal_width())))
+
+
+def _terminal_width() -> int | None:
+    return max(40, shutil.get_terminal_size().columns) if sys.stdout.isatty() else None
 
 
 def _nothing_listed(run: str | None, *, failed: bool, others: bool) -> str:
@@ -207,7 +202,22 @@ def _nothing_listed(run: str | None, *, failed: bool, others: bool) -> str:
     return f"no trial{of_run}{' that did not pass' if failed else ''}; without {options} there are some"
 
 
-def _cells(row: TrialRow) -> tuple[str, ...]:
+def _trials_table(rows: list[TrialRow], width: int | None) -> list[str]:
+    """One line a trial where the terminal is wide enough for a good part of the sentence, else a few."""
+    header = ("trial", f"started ({datetime.now().astimezone():%Z})", "took", "task or name", "booked")
+    verdicts = ("ended by", "verdict", "sentence")
+    cells = [_cells(row) for row in rows]
+    table = [(*header, *verdicts), *((*left, *right) for left, right in cells)]
+    if width is None or table_lines(table, width=None)[0].index("sentence") + 40 <= width:
+        return table_lines(table, width=width)
+    head, *left = table_lines([header, *(left for left, _ in cells)], width=width)
+    folded = [head]
+    for line, (_, (_, verdict, sentence)) in zip(left, cells, strict=True):
+        folded += [line, *wrapped(f"{verdict}: {sentence}" if sentence else verdict, width, indent="    ")]
+    return folded
+
+
+def _cells(row: TrialRow) -> tuple[tuple[str, ...], tuple[str, str, str]]:
     started = datetime.fromtimestamp(row.started_ns / 1e9).astimezone().strftime("%m-%d %H:%M:%S")
     took = "running" if row.ended_ns is None else seconds((row.ended_ns - row.started_ns) / 1e9)
     booked = row.outcome or "open"
@@ -215,10 +225,9 @@ def _cells(row: TrialRow) -> tuple[str, ...]:
         booked += f" (signal {row.signal})"
     elif row.exit_code:
         booked += f" (exit {row.exit_code})"
-    step = f" step {row.step}" if row.step else ""
-    verdict = " ".join(part for part in (row.blame, row.grade, row.cause) if part) + step if row.blame else "-"
-    cells = (row.trial[-12:], started, took, row.task or row.name or "-", booked, row.terminated_by or "-", verdict)
-    return tuple(printable(cell) for cell in (*cells, row.sentence or ""))
+    verdict = verdict_phrase(row.blame, row.grade, row.cause, row.step) if row.blame else "-"
+    left = (row.trial[-12:], started, took, printable(row.task or row.name or "-"), booked)
+    return left, (printable(row.terminated_by or "-"), printable(verdict), printable(row.sentence or ""))
 
 
 def _close_orphans(path: Path) -> None:
@@ -262,7 +271,8 @@ def show(
     if as_json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
         return
-    print("\n".join(show_lines(record)))
+    width = _terminal_width()
+    print("\n".join(show_lines(record, width=width or WIDTH, cut_tables=width is not None)))
     if replay and stored is not None and stored.verdict is not None and record.verdict is not None:
         before, after = headline(stored.verdict), headline(record.verdict)
         changed = "the same as stored" if before == after else f"stored was: {before}"

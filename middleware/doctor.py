@@ -29,7 +29,7 @@ from fairtrial.middleware.core.config import store_file
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.relay import docker_upstream, settings_files
 from fairtrial.middleware.relay.environment import Wishes, plan_doors
-from fairtrial.middleware.report.text import printable, size
+from fairtrial.middleware.report.words import printable, size
 
 State = Literal["ok", "partial", "no"]
 PROXIES: Final = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -27,6 +28,21 @@ def fairtrial(home: Path, *words: str, **environ: str) -> subprocess.CompletedPr
     )
 
 
+def on_a_terminal(home: Path, *words: str, columns: int) -> list[str]:
+    """The lines that a terminal of so many columns gets."""
+    ours, theirs = os.openpty()
+    env = dict(os.environ) | {"HOME": str(home), "PYTHONPATH": os.getcwd(), "COLUMNS": str(columns), "LINES": "40"}
+    with os.fdopen(ours, "rb", buffering=0) as reader:
+        child = subprocess.Popen([sys.executable, "-m", "fairtrial", *words], env=env, cwd=home, stdout=theirs)
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # EIO: the last writer has closed the terminal
+            while chunk := reader.read(65536):
+                said += chunk
+        assert child.wait(timeout=60) == 0
+    return said.decode().splitlines()
+
+
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with two trials in its store: `false`, then one with a name that would clear a screen."""
@@ -49,6 +65,14 @@ def test_trials_lists_the_newest_first_and_steers_no_terminal(home: Path) -> Non
 def test_trials_can_be_narrowed_and_printed_as_json(home: Path) -> None:
     rows = json.loads(fairtrial(home, "trials", "--run", "nightly", "--json").stdout)
     assert [(row["task"], row["exit_code"], row["blame"]) for row in rows] == [("t1", 1, "indeterminate")]
+
+
+@pytest.mark.parametrize("words", [("trials",), ("show",)])
+def test_on_a_narrow_terminal_no_line_is_wider_and_the_sentence_is_whole(home: Path, words: tuple[str, ...]) -> None:
+    lines = on_a_terminal(home, *words, columns=80)
+    assert [line for line in lines if len(line) > 80] == []
+    sentence = json.loads(fairtrial(home, "trials", "--limit", "1", "--json").stdout)[0]["sentence"]
+    assert sentence in " ".join(" ".join(lines).split())
 
 
 def test_show_last_is_the_newest_and_names_find_their_trial(home: Path) -> None:

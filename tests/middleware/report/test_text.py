@@ -21,6 +21,8 @@ from fairtrial.middleware.core.records import (
     Mutation,
     Outcome,
     Present,
+    Question,
+    Questions,
     Step,
     TerminatedBy,
     Tool,
@@ -29,7 +31,8 @@ from fairtrial.middleware.core.records import (
     Verdict,
     Victim,
 )
-from fairtrial.middleware.report.text import PREFIX, ending_lines, printable, seconds, show_lines, size, table_lines
+from fairtrial.middleware.report.text import PREFIX, ending_lines, show_lines
+from fairtrial.middleware.report.words import printable
 
 ESCAPE = "\x1b[2J\x07"
 
@@ -45,7 +48,7 @@ def failed_trial() -> Trial:
     ]
     step = Step(
         index=1,
-        calls=[Call(id="1", duration=2.5, attempts=attempts, fell_back="non_streaming")],
+        calls=[Call(id="1", duration=2.5, attempts=attempts, stop_reason="max_tokens", fell_back="non_streaming")],
         tools=[Tool(name="bash", exit_code=137)],
         containers=[use],
     )
@@ -58,7 +61,10 @@ def failed_trial() -> Trial:
         outcome=Outcome.FAILED,
         exit_code=1,
         steps=[step],
-        mutations=[Mutation(what="environment X", old=None, new="http://127.0.0.1:1/t/…")],
+        mutations=[
+            Mutation(what="environment X_URL", old=None, new="http://127.0.0.1:1/t/…"),
+            Mutation(what=f"peak{ESCAPE} reset", old=None, new="0", why="per step"),
+        ],
         coverage=Coverage(
             families={"network": FamilyCoverage(level="none", why="nobody looked")},
             gaps=[Gap(source="observer", why="killed")],
@@ -73,12 +79,19 @@ def failed_trial() -> Trial:
             terminated_by=TerminatedBy(cause="container.oom_kill", grade=Grade.PROVED, step=1),
             ended_as=EndedAs.AGENT_GAVE_UP,
             evidence=[
-                Evidence(id="01930000aabbcc", source="collector.cgroup", trust=Trust.HOST, claim=f"rose{ESCAPE}")
+                Evidence(
+                    id="01930000aabbcc",
+                    at="2026-11-29T10:00:03.123456Z",
+                    source="collector.cgroup",
+                    trust=Trust.HOST,
+                    claim=f"rose{ESCAPE}",
+                )
             ],
+            questions=Questions(happened=Question(answer=Answer.YES, by=["01930000aabbcc", "0193000not5hown"])),
             present=[Present(cause="model_api.overloaded", step=1, why=f"recovered{ESCAPE}")],
             answers=Answers(retry=Answer.YES),
             thresholds={"stall_s": 90.0},
-            flips_if=f"a rerun{ESCAPE}",
+            flips_if=f"turns to proved if it is killed again{ESCAPE}",
         ),
     )
 
@@ -96,13 +109,62 @@ def test_a_passed_trial_with_something_to_blame_is_said_in_full() -> None:
     assert "Dead harness." in lines[1]
 
 
-def test_a_failed_trial_says_what_was_booked_and_what_was_true() -> None:
+def passed_without_calls() -> Trial:
+    verdict = Verdict(blame=Blame.INDETERMINATE, sentence="No model call came through the door.")
+    return Trial(trial="0" * 36, outcome=Outcome.PASSED, exit_code=0, closed="normal", verdict=verdict)
+
+
+def test_a_pass_without_a_model_call_is_one_line_that_asks_the_right_question() -> None:
+    (line,) = ending_lines(passed_without_calls())
+    assert line.startswith(f"{PREFIX}passed, but no model call came through the door: does the command use ANTHROPIC_")
+    assert line.endswith("· fairtrial show 000000000000")
+    assert len(ending_lines(passed_without_calls(), verbose=True)) > 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"side_calls": [Call(id="1", role="probe")]},
+        {"coverage": Coverage(gaps=[Gap(source="observer")])},
+        {"coverage": Coverage(dropped=1)},
+        {"closed": "incomplete"},
+        {"outcome": Outcome.FAILED},
+    ],
+)
+def test_a_doubt_that_has_another_reason_is_said_in_full(changes: dict[str, object]) -> None:
+    lines = ending_lines(msgspec.structs.replace(passed_without_calls(), **changes))
+    assert "No model call came through the door." in lines[1]
+
+
+def test_events_that_did_not_matter_are_counted_in_the_plural() -> None:
+    present = [Present(cause="model_api.overloaded", why="recovered")] * 2
+    for count, said in ((1, "1 outside event did"), (2, "2 outside events did")):
+        verdict = Verdict(blame=Blame.NONE, sentence="ok", present=present[:count])
+        (line,) = ending_lines(Trial(trial="0" * 36, outcome=Outcome.PASSED, exit_code=0, verdict=verdict))
+        assert said in line
+
+
+def test_a_failed_trial_says_headline_sentence_end_answers_and_where_to_look() -> None:
     lines = ending_lines(failed_trial())
     assert lines[0] == f"{PREFIX}failed (exit 1) → infra, suspected · container.oom_kill in step 1"
     assert "Killed at the ceiling." in lines[1]
-    assert any("ended by: container.oom_kill (proved) in step 1; ended as: agent.gave_up" in line for line in lines)
-    assert any("also: model_api.overloaded in step 1" in line for line in lines)
-    assert lines[-1].endswith("fairtrial show 00000000000a")
+    assert lines[2] == "  ended by: container.oom_kill (proved) in step 1"
+    assert lines[3].startswith("  also: model_api.overloaded in step 1")
+    assert lines[4] == "  run it again: yes · count it: unknown · reward valid: unknown"
+    assert lines[5] == "  more: fairtrial show 00000000000a"
+    assert len(lines) == 6
+
+
+def test_the_end_does_not_repeat_the_headline_nor_name_a_place_where_nothing_is() -> None:
+    trial = failed_trial()
+    assert trial.verdict is not None
+    verdict = msgspec.structs.replace(trial.verdict, grade=Grade.PROVED)
+    lines = ending_lines(msgspec.structs.replace(trial, verdict=verdict), stored=False)
+    assert not any("ended by" in line or "more:" in line for line in lines)
+    limit = msgspec.structs.replace(verdict, ended_as=EndedAs.STEP_LIMIT)
+    assert "  ended as: step_limit" in ending_lines(msgspec.structs.replace(trial, verdict=limit))
+    unknown = msgspec.structs.replace(verdict, ended_as=EndedAs.UNKNOWN)
+    assert not any("ended as" in line for line in show_lines(msgspec.structs.replace(trial, verdict=unknown)))
 
 
 def test_show_has_every_part_and_no_control_character() -> None:
@@ -111,39 +173,42 @@ def test_show_has_every_part_and_no_control_character() -> None:
     for part in (
         "VERDICT",
         "EVIDENCE FOR",
+        "aabbcc  10:00:03.123Z  collector.cgroup [host]: rose",
         "PRESENT, AND IT DID NOT MATTER",
-        "529×2→200 2.5 s fell back: non_streaming"[:33],
+        "529×2→200 2.5 s max_tokens fell back: non_s…",
         "bash (137)",
-        "64 MiB / 64 MiB",
+        "64 MiB/64 MiB",
         "OOM kill ×1 (ta",
         "network    none     nobody looked",
         "gap: observer",
         "dropped: 3",
-        "unset → http://127.0.0.1:1/t/…",
+        "would change: it turns to proved if it is killed again",
+        "ended by: container.oom_kill (proved) in step 1; ended as: agent.gave_up",
+        "1 variable of the command (--json shows old and new): X_URL",
+        "reset: 0 (per step)",
         "stall_s 90",
+        "started: 2026-11-29 10:00:00Z",
         "after 5.5 s",
     ):
         assert part in text, part
 
 
+def test_only_evidence_that_is_printed_is_cited() -> None:
+    (line,) = [line for line in show_lines(failed_trial()) if "did it happen?" in line]
+    assert line.endswith("yes      aabbcc")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_show_keeps_to_the_width_of_the_terminal_and_breaks_no_word(width: int) -> None:
+    trial = failed_trial()
+    assert trial.verdict is not None
+    sentence = "The kernel killed a process because the memory of its own cgroup was full in this step. " * 3
+    verdict = msgspec.structs.replace(trial.verdict, sentence=sentence)
+    lines = show_lines(msgspec.structs.replace(trial, verdict=verdict), width=width, cut_tables=True)
+    assert [line for line in lines if len(line) > width] == []
+    assert " ".join(sentence.split()) in " ".join(" ".join(lines).split())
+
+
 def test_a_trial_without_a_model_call_says_so() -> None:
     trial = msgspec.structs.replace(failed_trial(), steps=[])
     assert any("no model call reached a door" in line for line in show_lines(trial))
-
-
-@pytest.mark.parametrize(
-    "value, text", [(0.0031, "3 ms"), (1.24, "1.2 s"), (119.9, "119.9 s"), (250, "4 min 10 s"), (0, "0 ms")]
-)
-def test_durations_for_people(value: float, text: str) -> None:
-    assert seconds(value) == text
-
-
-@pytest.mark.parametrize("value, text", [(0, "0 B"), (1023, "1023 B"), (64 << 20, "64 MiB"), (3 << 30, "3.0 GiB")])
-def test_sizes_for_people(value: int, text: str) -> None:
-    assert size(value) == text
-
-
-def test_a_table_keeps_one_row_on_one_line_and_cuts_only_for_a_terminal() -> None:
-    rows = [("a", "bbb", "sentence"), ("aaaa", "b", "another sentence")]
-    assert table_lines(rows, width=None) == ["a     bbb  sentence", "aaaa  b    another sentence"]
-    assert table_lines(rows, width=12) == ["a     bbb  …", "aaaa  b    …"]

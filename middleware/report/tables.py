@@ -1,0 +1,98 @@
+"""Rows as aligned lines: any table, and the table of a trial's steps.
+
+In: cells, or a trial's steps.  Out: lines, no wider than asked where a width is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fairtrial.middleware.core.records import Attempt, Call, ContainerUse, Step, Tool, Trial
+from fairtrial.middleware.report.words import printable, seconds, size
+
+
+def table_lines(rows: Sequence[Sequence[str]], *, width: int | None) -> list[str]:
+    """Rows as aligned lines, the last column ragged; cut to `width` columns of a terminal, or whole for a pipe."""
+    columns = [max(len(cell) for cell in column) for column in zip(*(row[:-1] for row in rows), strict=True)]
+    lines: list[str] = []
+    for row in rows:
+        cells = [cell.ljust(size) for cell, size in zip(row, columns, strict=False)]
+        line = "  ".join([*cells, row[-1]]).rstrip()
+        lines.append(line if width is None or len(line) <= width else f"{line[: width - 1]}…")
+    return lines
+
+
+def steps_table(trial: Trial, *, width: int | None) -> list[str]:
+    """One row a step, the step of the verdict marked."""
+    if not trial.steps:
+        return ["  none: no model call reached a door"]
+    guilty = trial.verdict.step if trial.verdict else None
+    header = ("  step", "call", "tools", "memory peak/ceiling", "events")
+    return table_lines([header, *(_row(step, guilty) for step in trial.steps)], width=width)
+
+
+def _row(step: Step, guilty: int | None) -> tuple[str, ...]:
+    mark = "►" if step.index == guilty else " "
+    calls = "; ".join(_call_cell(call) for call in step.calls) or "-"
+    tools = ", ".join(_tool_cell(tool) for tool in step.tools) or "-"
+    # The command's own cgroup is often shared with half the machine; beside a container it tells nothing.
+    uses = [use for use in step.containers if use.memory_peak_kind != "shared"] or step.containers
+    memory = "; ".join(cell for use in uses if (cell := _memory_cell(use))) or "-"
+    return f" {mark}{step.index:>4}", _cut(calls, 44), _cut(tools, 24), _cut(memory, 32), _events_cell(step)
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _call_cell(call: Call) -> str:
+    folded = "→".join(_runs([_attempt_word(attempt) for attempt in call.attempts]))
+    took = f" {seconds(call.duration)}" if call.duration is not None else ""
+    stop = f" {printable(call.stop_reason)}" if call.stop_reason else ""
+    back = f" fell back: {call.fell_back}" if call.fell_back else ""
+    return f"{folded}{took}{stop}{back}"
+
+
+def _attempt_word(attempt: Attempt) -> str:
+    if attempt.outcome in (None, "ok"):
+        return str(attempt.status or "?")
+    if attempt.status is not None and attempt.status >= 400:
+        return str(attempt.status)
+    return f"{attempt.status or 'no reply'} {attempt.outcome}"
+
+
+def _runs(words: list[str]) -> list[str]:
+    folded: list[tuple[str, int]] = []
+    for word in words:
+        if folded and folded[-1][0] == word:
+            folded[-1] = (word, folded[-1][1] + 1)
+        else:
+            folded.append((word, 1))
+    return [word if count == 1 else f"{word}×{count}" for word, count in folded]
+
+
+def _tool_cell(tool: Tool) -> str:
+    # A command without a tool call is the harness's own: a check, a clean-up.
+    name = tool.name or ("exec" if tool.exec_id else "?")
+    return f"{printable(name)}{'' if tool.exit_code is None else f' ({tool.exit_code})'}"
+
+
+def _memory_cell(use: ContainerUse) -> str:
+    if use.memory_peak is None:
+        return ""
+    ceiling = f"/{size(use.memory_limit)}" if use.memory_limit is not None else ""
+    sign = {"at_most": "≤", "sampled": "≥", "shared": "~"}.get(use.memory_peak_kind or "", "")
+    return f"{sign}{size(use.memory_peak)}{ceiling}"
+
+
+def _events_cell(step: Step) -> str:
+    words: list[str] = []
+    for use in step.containers:
+        if use.oom_kills:
+            victims = ", ".join(printable(v.comm or "?") for v in use.oom_victims[:3])
+            words.append(f"OOM kill ×{use.oom_kills}{f' ({victims})' if victims else ''}")
+        if use.pids_max_hits:
+            words.append(f"pids limit ×{use.pids_max_hits}")
+        if use.cpu_throttled and use.cpu_throttled >= 0.1:
+            words.append(f"throttled {seconds(use.cpu_throttled)}")
+    return ", ".join(words)

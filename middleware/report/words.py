@@ -1,0 +1,85 @@
+"""Small pieces of text for people: durations, sizes, counts, a verdict in one phrase, lines of a width.
+
+In: numbers and words of records.  Out: plain text, control characters removed where others wrote it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+from fairtrial.middleware.core.records import Blame, Trial, Verdict
+
+
+def printable(text: str) -> str:
+    """The text without control characters: what others wrote must not steer our reader's terminal."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def wrapped(text: str, width: int, *, indent: str = "  ", hang: str | None = None) -> list[str]:
+    """Lines of at most `width` columns where words allow it; `hang` indents all but the first (default: `indent`)."""
+    return textwrap.wrap(
+        printable(text),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent if hang is None else hang,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def short_id(trial: Trial) -> str:
+    """The last part of the id: unique enough to type, since a UUIDv7 begins with the time."""
+    return trial.trial[-12:]
+
+
+def booked(trial: Trial) -> str:
+    """What a harness books from the exit status alone."""
+    how = f"signal {trial.signal}" if trial.signal else f"exit {'?' if trial.exit_code is None else trial.exit_code}"
+    return f"{trial.outcome.value} ({how})"
+
+
+def headline(verdict: Verdict) -> str:
+    """Blame, grade, cause and step in one short phrase."""
+    grade = verdict.grade.value if verdict.grade else None
+    return verdict_phrase(verdict.blame.value, grade, verdict.cause, verdict.step)
+
+
+def verdict_phrase(blame: str, grade: str | None, cause: str | None, step: int | None) -> str:
+    """As `headline`, from the words of a row: one spelling wherever a verdict is named."""
+    if blame == Blame.NONE:
+        return "nothing to blame"
+    return f"{blame}{f', {grade}' if grade else ''}{f' · {cause}{at_step(step)}' if cause else ''}"
+
+
+def at_step(step: int | None) -> str:
+    """` in step N`, or nothing."""
+    return "" if step is None else f" in step {step}"
+
+
+def because(why: str | None) -> str:
+    """` (why)`, or nothing."""
+    return f" ({printable(why)})" if why else ""
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def seconds(value: float) -> str:
+    """A duration for people: 3 ms, 1.2 s, 4 min 10 s."""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 120:
+        return f"{value:.1f} s"
+    return f"{int(value // 60)} min {int(value % 60)} s"
+
+
+def size(value: int) -> str:
+    """Bytes for people, in binary units."""
+    amount = float(value)
+    for unit in ("B", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"

@@ -1,0 +1,27 @@
+"""Rows stay aligned, one line each."""
+
+from __future__ import annotations
+
+from fairtrial.middleware.core.records import Call, ContainerUse, Step, Trial
+from fairtrial.middleware.report.tables import steps_table, table_lines
+
+
+def test_a_table_keeps_one_row_on_one_line_and_cuts_only_for_a_terminal() -> None:
+    rows = [("a", "bbb", "sentence"), ("aaaa", "b", "another sentence")]
+    assert table_lines(rows, width=None) == ["a     bbb  sentence", "aaaa  b    another sentence"]
+    assert table_lines(rows, width=12) == ["a     bbb  …", "aaaa  b    …"]
+
+
+def test_the_shared_cgroup_of_the_command_stands_back_behind_a_container() -> None:
+    own = ContainerUse(id="own", memory_peak=1 << 20, memory_peak_kind="shared")
+    box = ContainerUse(id="box", memory_peak=2 << 20, memory_peak_kind="at_most", memory_limit=4 << 20)
+    steps = [Step(index=1, containers=[own, box], calls=[Call(id="1")]), Step(index=2, containers=[own])]
+    header, both, alone = steps_table(Trial(trial="t", steps=steps), width=None)
+    assert header.startswith("  step  call")
+    assert "≤2 MiB/4 MiB" in both
+    assert "1 MiB" not in both.replace("MiB/", "")
+    assert "~1 MiB" in alone
+
+
+def test_a_trial_without_a_step_says_so() -> None:
+    assert steps_table(Trial(trial="t"), width=None) == ["  none: no model call reached a door"]
