@@ -30,7 +30,17 @@ MAX_ARGUMENT_BYTES: Final = 1 << 20
 KEPT_MESSAGES: Final = 8
 
 RETRY_FLIPPED: Final = frozenset(
-    {"stream", "stream_options", "max_tokens", "max_completion_tokens", "temperature", "top_p", "top_k", "seed"}
+    {
+        "stream",
+        "stream_options",
+        "max_tokens",
+        "max_completion_tokens",
+        "max_output_tokens",
+        "temperature",
+        "top_p",
+        "top_k",
+        "seed",
+    }
 )
 """Top-level keys of a request that clients change when they ask again; `body_digest` leaves them out."""
 
