@@ -101,6 +101,8 @@ class TrialEnded(Value, frozen=True, kw_only=True):
     why: str | None = None
     forwarded_signals: list[int] = []
     """Signals that someone sent to fairtrial from outside and that were passed on to the command."""
+    keyboard_signals: list[int] = []
+    """Signals typed at the terminal (Ctrl-C, Ctrl-\\) while the command ran; the terminal gave them to it as well."""
 
 
 class MutationSeen(Value, frozen=True, kw_only=True):
@@ -304,6 +306,14 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     silence_at_end: float | None = None
     """Silence before the end (any byte counts), s."""
     downstream_blocked: float | None = None
+    """How long the client did not read, so that the upstream was not read either, s."""
+    blocked_before_end: float | None = None
+    """How long the client had not been reading when it ended, s; 0 when it was reading."""
+    request_whole: bool | None = None
+    """Whether the client had sent the whole request when the attempt ended; None when that was not seen."""
+    after_close: bool | None = None
+    """Whether the request came behind a `Connection: close` of either side, or after the upstream's FIN was passed on:
+    nobody owes it an answer (RFC 9112 section 9.6)."""
     our_lag: float | None = None
     bytes_up: int | None = None
     bytes_down: int | None = None

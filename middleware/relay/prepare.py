@@ -20,6 +20,8 @@ from fairtrial.middleware.relay.environment import EnvironmentPlan, Note, TraceC
 from fairtrial.middleware.relay.runopts import RunOptions
 from fairtrial.middleware.relay.settings_files import Findings
 
+_MAX_LINKS: Final = 40
+"""As many as the kernel follows."""
 _MAX_COMMAND_WORDS: Final = 64
 
 
@@ -53,8 +55,16 @@ class Prepared:
         path = self.options.json
         if path is None:
             return False
-        if path == "-" or path.startswith(("/dev/", "/proc/")):
+        if path == "-":
             return True
+        for _ in range(_MAX_LINKS):
+            # Link by link: resolved at once, a link into /proc would show the file that it means for this process.
+            if path.startswith(("/dev/", "/proc/")):
+                return True
+            try:
+                path = os.path.join(os.path.dirname(path), os.readlink(path))
+            except OSError:
+                break
         try:
             return not stat.S_ISREG(os.stat(path).st_mode)
         except OSError:

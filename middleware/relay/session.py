@@ -71,6 +71,7 @@ class _AfterStart(ThreadPoolExecutor):
         return super().submit(when_started)
 
 
+_TYPED: Final = (signal.SIGINT, signal.SIGQUIT)
 _OWN_DESCRIPTOR: Final = re.compile(r"-|/dev/(?P<name>stdout|stderr)|/(?:dev|proc/self)/fd/(?P<number>\d{1,6})")
 _STANDARD: Final = {"-": 1, "stdout": 1, "stderr": 2}
 
@@ -97,6 +98,7 @@ class Session:
         self._pid: int | None = None
         self._ended: asyncio.Future[ExitStatus] | None = None
         self._forwarded: list[int] = []
+        self._typed: list[int] = []
 
     def open(self) -> None:
         """Open the doors and write the command's environment.  Raises `FairtrialError`."""
@@ -230,6 +232,8 @@ class Session:
             # A shell continues the whole group; only a command that still stands has not been reached.
             if self._pid is not None and signals.is_stopped(self._pid):
                 self._forward(arrival)
+        elif arrival.from_terminal and number in _TYPED:
+            self._typed.append(number)
         elif not arrival.from_terminal or (number == signal.SIGHUP and os.getsid(0) == os.getpid()):
             # A terminal that hangs up tells the leader of its session alone; without us that were the command.
             self._forward(arrival)
@@ -293,7 +297,11 @@ class Session:
         prepared, link = self._prepared, self._link
         assert link is not None
         await self._relay.close(prepared.config.relay.close_grace_s)
-        ended: dict[str, object] = {**status.record(), "forwarded_signals": self._forwarded}
+        ended: dict[str, object] = {
+            **status.record(),
+            "forwarded_signals": self._forwarded,
+            "keyboard_signals": self._typed,
+        }
         if error is not None:
             ended["error"] = error
         asked = prepared.options.gate or prepared.options.json is not None

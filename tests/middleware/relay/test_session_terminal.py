@@ -128,6 +128,7 @@ def test_a_key_reaches_the_command_exactly_once(
     counter.expect(re.escape(f"counts [({int(number)}, 1)]"))
     assert os.waitstatus_to_exitcode(counter.wait()) == 9
     assert bench.of_kind("BYE")[0]["forwarded_signals"] == []
+    assert bench.of_kind("BYE")[0]["keyboard_signals"] == [int(number)]
 
 
 def test_a_change_of_the_windows_size_reaches_the_command_exactly_once(counter: Terminal) -> None:
