@@ -52,23 +52,31 @@ class Prepared:
 
         The observer holds none of our descriptors, so `/dev/stdout` or `/dev/fd/63` mean something else there.
         """
-        path = self.options.json
+        path = self.json_target
         if path is None:
             return False
-        if path == "-":
+        if path == "-" or path.startswith(("/dev/", "/proc/")):
             return True
-        for _ in range(_MAX_LINKS):
-            # Link by link: resolved at once, a link into /proc would show the file that it means for this process.
-            if path.startswith(("/dev/", "/proc/")):
-                return True
-            try:
-                path = os.path.join(os.path.dirname(path), os.readlink(path))
-            except OSError:
-                break
         try:
             return not stat.S_ISREG(os.stat(path).st_mode)
         except OSError:
             return False
+
+    @property
+    def json_target(self) -> str | None:
+        """What `--json` names, links followed up to `/dev/` or `/proc/`, whose own links mean this very process."""
+        path = self.options.json
+        if path in (None, "-"):
+            return path
+        path = os.path.join(self.cwd, path)
+        for _ in range(_MAX_LINKS):
+            if path.startswith(("/dev/", "/proc/")):
+                break
+            try:
+                path = os.path.join(os.path.dirname(path), os.readlink(path))
+            except OSError:
+                break
+        return path
 
     def hello(self) -> dict[str, object]:
         """What the observer is told, but for the doors (`core/hello.py` reads it)."""
@@ -87,7 +95,7 @@ class Prepared:
             "try": options.try_,
             "command": mask_command(options.command[:_MAX_COMMAND_WORDS], keep_text=keep_text),
             "store": self.store,
-            "json": "-" if self.writes_json else options.json and os.path.join(self.cwd, options.json),
+            "json": "-" if self.writes_json else self.json_target,
             "trace_id": self.trace.trace_id,
             "root_span_id": self.trace.root_span_id,
             "parent_span_id": self.trace.parent_span_id,

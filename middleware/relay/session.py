@@ -317,7 +317,7 @@ class Session:
         return status
 
     def _write_record(self, record: str) -> None:
-        path = self._prepared.options.json
+        path = self._prepared.json_target
         assert path is not None
         ours = _OWN_DESCRIPTOR.fullmatch(path)
         try:

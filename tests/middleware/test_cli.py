@@ -188,20 +188,22 @@ def test_a_store_comes_back_from_a_spill_file(home: Path, tmp_path: Path) -> Non
     assert "failed (exit 1)" in fairtrial(home, "show", "--store", target).stdout
 
 
-@pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1"])
+@pytest.mark.parametrize("target", ["-", "/dev/stdout", "/dev/fd/1", "link"])
 def test_the_record_goes_to_standard_output_behind_what_the_command_wrote(
     home: Path, tmp_path: Path, target: str
 ) -> None:
     """Into a file, which opening `/dev/stdout` anew would cut off, and never over the device itself."""
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": os.getcwd()}
     command = [sys.executable, "-m", "fairtrial", "run", "--json", target, "--", "echo", "first"]
+    (tmp_path / "link").symlink_to("/proc/self/fd/1")
     with (tmp_path / "out").open("w") as out:
         subprocess.run(command, env=env, cwd=tmp_path, stdout=out, stderr=subprocess.DEVNULL, check=True)
+    assert (tmp_path / "link").is_symlink()
     first, _, rest = (tmp_path / "out").read_text().partition("\n")
     assert first == "first"
     assert msgspec.json.decode(rest, type=Trial).command == ["echo", "first"]
     assert Path("/dev/stdout").is_symlink()
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "out"]
 
 
 def test_help_names_the_jobs_and_the_version_is_printed(home: Path) -> None:
