@@ -351,9 +351,13 @@ class ObservedTrial:
             why = f"the store vanished or was damaged while the command ran ({error})"
         else:
             changed = [o for o in written if stored.get(o.id) != o]
-            if not changed:
+            ours = {o.id for o in self._observations}
+            added = [o for o in stored.values() if o.id not in ours]
+            if not changed and not added:
                 return
-            why = f"{len(changed)} of {len(written)} stored rows were changed or removed by someone else"
+            why = (
+                f"someone else changed or removed {len(changed)} of {len(written)} stored rows, and added {len(added)}"
+            )
         self._writer.restore(list(self._observations))
         self._source.emit(GapSeen(source="store", families=list(FAMILIES), why=why))
 

@@ -32,6 +32,9 @@ def open_database(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
 
     Raises `OSError` or `sqlite3.Error` (also for a file that is not a database, or a newer version).
     """
+    if path.exists() and not path.is_file():
+        # Opening a pipe would wait for its other end, for ever.
+        raise OSError(f"{path} is no regular file")
     if read_only:
         if not path.exists():
             raise FileNotFoundError(f"there is no store at {path}")

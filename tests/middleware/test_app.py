@@ -24,9 +24,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from fairtrial.middleware.app import cpu_model, docker_upstream, start_ticks, traces_asked_for, write_whole
 from fairtrial.middleware.closing import judged
 from fairtrial.middleware.core.hello import DockerInfo
+from fairtrial.middleware.core.observations import Observation, Subject
 from fairtrial.middleware.core.records import Blame, Trial
 from fairtrial.middleware.core.selfevents import Journal
-from fairtrial.middleware.store.database import latest_record, observations_of, open_database
+from fairtrial.middleware.store.database import insert_observation, latest_record, observations_of, open_database
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.feed import Kind
 
@@ -178,7 +179,15 @@ def forge(database: sqlite3.Connection) -> None:
     database.execute("UPDATE observations SET body = (SELECT body FROM observations LIMIT 1) WHERE rowid = 3")
 
 
-@pytest.mark.parametrize("how", ["edit", "forge", "remove"])
+def add(database: sqlite3.Connection) -> None:
+    forged = Observation(
+        id="forged", source="door.model", source_id="mine/1", seq=1, subject=Subject(trial=TRIAL), wall_ns=1, mono_ns=1,
+        kind="attempt.ended", value={"attempt": "a", "reply": {"status": 529}},
+    )  # fmt: skip
+    insert_observation(database, forged)
+
+
+@pytest.mark.parametrize("how", ["edit", "forge", "remove", "add"])
 def test_a_store_that_changed_under_it_is_indeterminate_and_loses_nothing(tmp_path: Path, how: str) -> None:
     path = tmp_path / "state" / "store.db"
     with observer(tmp_path) as fed:
@@ -192,7 +201,7 @@ def test_a_store_that_changed_under_it_is_indeterminate_and_loses_nothing(tmp_pa
         else:
             database = sqlite3.connect(path, timeout=10)
             with database:
-                {"edit": edit, "forge": forge}[how](database)
+                {"edit": edit, "forge": forge, "add": add}[how](database)
             database.close()
         lines = fed.bye(exit_code=1)["lines"]
     assert isinstance(lines, list)
@@ -201,8 +210,12 @@ def test_a_store_that_changed_under_it_is_indeterminate_and_loses_nothing(tmp_pa
     assert record is not None
     assert [gap.source for gap in record.coverage.gaps] == ["store"]
     database = open_database(path, read_only=True)
-    kinds = [o.kind for o in observations_of(database, TRIAL)]
+    kept = list(observations_of(database, TRIAL))
+    kinds = [o.kind for o in kept]
     database.close()
+    again = judged(kept, TRIAL, Journal()).verdict
+    assert again is not None
+    assert again.blame is Blame.INDETERMINATE, "a replay must not believe the forgery either"
     assert kinds.count("trial.started") == 1
     assert "trial.ended" in kinds
 

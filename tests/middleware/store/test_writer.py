@@ -234,3 +234,10 @@ def test_a_mistyped_store_leaves_no_spill_file_in_a_folder_of_the_system(store: 
 
 def test_the_spill_file_lies_beside_a_store_of_ones_own(tmp_path: Path) -> None:
     assert spill_folders(tmp_path / "store.db")[0] == tmp_path.resolve()
+
+
+def test_a_store_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "store.db")
+    for read_only in (True, False):
+        with pytest.raises(OSError, match="no regular file"):
+            open_database(tmp_path / "store.db", read_only=read_only)
