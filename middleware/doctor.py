@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import socket
 import ssl
 import sys
@@ -20,16 +21,17 @@ from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import httpx
-from rich.console import Console
-from rich.table import Table
 
 from fairtrial import __version__
 from fairtrial.collectors.cgroup_paths import locate
-from fairtrial.middleware.core.config import store_file
+from fairtrial.collectors.membership import Presence
+from fairtrial.collectors.parse.docker import TRIAL_LABEL, TRIAL_VARIABLE
+from fairtrial.middleware.core import config
+from fairtrial.middleware.core.errors import ConfigError
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.relay import docker_upstream, settings_files
-from fairtrial.middleware.relay.environment import Wishes, plan_doors
-from fairtrial.middleware.report.words import printable, size
+from fairtrial.middleware.relay.environment import TraceContext, Wishes, child_environment, plan_doors
+from fairtrial.middleware.report.words import plural, size, wrapped
 
 State = Literal["ok", "partial", "no"]
 PROXIES: Final = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
@@ -48,29 +50,31 @@ class Finding:
 
 def examine(environ: Mapping[str, str], command: Sequence[str]) -> list[Finding]:
     """Look at everything, in the order of the screen."""
+    settings, findings = _settings(environ)
     return [
         *_program(),
+        *findings,
         _ports(),
-        _store(environ),
+        _store(Path(config.store_path(settings, environ, os.getcwd()))),
         _own_cgroup(Path("/proc")),
         _host_kills(Path("/proc/vmstat")),
         _kernel_log(),
         _docker(environ),
         _otlp(environ),
         *_network(environ),
-        *_agent(environ, command),
+        *_command(environ, command),
+        *_agent(environ, settings, command),
     ]
 
 
 def print_findings(findings: Sequence[Finding]) -> None:
-    """One row each."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    for ratio, wrap in ((None, True), (None, True), (1, False)):
-        table.add_column(no_wrap=wrap, ratio=ratio, overflow="fold")
+    """One row each, what does not fit on it indented below."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 140
+    names = max(len(finding.name) for finding in findings)
     for finding in findings:
         remedy = f" → {finding.remedy}" if finding.remedy else ""
-        table.add_row(finding.state, finding.name, printable(finding.text + remedy))
-    Console(width=None if sys.stdout.isatty() else 140, highlight=False, markup=False).print(table)
+        row = f"{finding.state:<7}  {finding.name:<{names}}  {finding.text}{remedy}"
+        print("\n".join(wrapped(row, max(60, width), indent="", hang=" " * (names + 11))))
 
 
 def _program() -> Iterator[Finding]:
@@ -79,6 +83,20 @@ def _program() -> Iterator[Finding]:
     loop = "uvloop" if find_spec("uvloop") else "asyncio"
     python = f"Python {platform.python_version()}"
     yield Finding("fairtrial", "ok", f"{__version__}, {python}, event loop {loop}, kernel {platform.release()}")
+
+
+def _settings(environ: Mapping[str, str]) -> tuple[config.Config, list[Finding]]:
+    path = config.config_path(environ)
+    findings = [Finding("settings", "partial", sentence) for sentence in config.mistyped(environ)]
+    try:
+        effective = config.read_sources(environ, {})
+    except ConfigError as error:
+        findings.append(Finding("settings", "no", f"{error.what} `run` would use the defaults", error.remedy))
+        return config.load({}, {}, {}), findings
+    there = path if os.path.exists(path) else f"{path} (not there)"
+    given = plural(len(effective.sources), "setting") if effective.sources else "none"
+    findings.insert(0, Finding("settings", "ok", f"{there}; {given} given (`fairtrial config show` lists all)"))
+    return effective.config, findings
 
 
 def _ports() -> Finding:
@@ -93,8 +111,7 @@ def _ports() -> Finding:
     return Finding("model door", "ok", "a loopback port can be bound")
 
 
-def _store(environ: Mapping[str, str]) -> Finding:
-    path = Path(store_file(environ))
+def _store(path: Path) -> Finding:
     folder = next(parent for parent in path.parents if parent.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".fairtrial-probe-"):
@@ -163,14 +180,24 @@ def _docker(environ: Mapping[str, str]) -> Finding:
         )
     where = f"{mask_url(upstream.url)} ({upstream.source})"
     try:
-        version = _engine_version(upstream)
+        version, identity = _engine(upstream)
     except (httpx.HTTPError, OSError, ValueError) as error:
         return Finding("docker", "no", f"{where} does not answer: {error}", "start the engine or correct DOCKER_HOST")
-    return Finding("docker", "ok", f"engine {version} at {where}; its containers' events are watched")
+    answers = f"engine {version} at {where}"
+    others = Presence(engine_id=identity or upstream.url, trial_id="doctor", proc=Path("/proc")).others()
+    if others:
+        return Finding(
+            "docker",
+            "partial",
+            f"{answers}; {plural(others, 'other trial')} {'uses' if others == 1 else 'use'} it now, so a container is "
+            f"watched only if it carries the mark of its trial",
+            f"start it with -e {TRIAL_VARIABLE}, or with --label {TRIAL_LABEL}=${TRIAL_VARIABLE}",
+        )
+    return Finding("docker", "ok", f"{answers}; the containers that a trial starts are watched")
 
 
-def _engine_version(upstream: docker_upstream.DockerUpstream) -> str:
-    """Ask the engine; raises `OSError` or what httpx raises."""
+def _engine(upstream: docker_upstream.DockerUpstream) -> tuple[str, str | None]:
+    """The engine's version and its id; raises `OSError` or what httpx raises."""
     scheme, _, rest = (upstream.url or "").partition("://")
     if scheme == "unix":
         # Asked first by hand: the client library leaves its socket open when nobody listens.
@@ -185,13 +212,19 @@ def _engine_version(upstream: docker_upstream.DockerUpstream) -> str:
     else:
         transport, base = httpx.HTTPTransport(), f"http://{rest}"
     with httpx.Client(transport=transport, timeout=3.0) as client:
-        return str(client.get(f"{base}/version").raise_for_status().json().get("Version"))
+        facts = client.get(f"{base}/info").raise_for_status().json()
+        return str(facts.get("ServerVersion")), facts.get("ID") or None
 
 
 def _otlp(environ: Mapping[str, str]) -> Finding:
     url = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if not url:
-        return Finding("traces", "no", "OTEL_EXPORTER_OTLP_ENDPOINT is not set", "set it to see trials in Jaeger")
+        return Finding(
+            "traces",
+            "no",
+            "OTEL_EXPORTER_OTLP_ENDPOINT is not set",
+            "set it to http://HOST:4318, where Jaeger or another OTLP/HTTP receiver listens",
+        )
     parts = urlsplit(url)
     try:
         port = parts.port or (443 if parts.scheme == "https" else 4318)
@@ -215,15 +248,40 @@ def _network(environ: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding("certificates", "no", f"{name}={path} is no file", f"correct or unset {name}")
 
 
-def _agent(environ: Mapping[str, str], command: Sequence[str]) -> Iterator[Finding]:
+def _command(environ: Mapping[str, str], command: Sequence[str]) -> Iterator[Finding]:
+    if not command:
+        return
+    found = shutil.which(command[0], path=environ.get("PATH"))
+    if found is None:
+        there = os.path.exists(command[0]) and os.sep in command[0]
+        what = "cannot be executed" if there else "was not found"
+        yield Finding("command", "no", f"{command[0]} {what}", "check its spelling and PATH")
+    else:
+        yield Finding("command", "ok", found)
+
+
+def _agent(environ: Mapping[str, str], settings: config.Config, command: Sequence[str]) -> Iterator[Finding]:
     found = settings_files.inspect(command, environ, os.getcwd(), reader=docker_upstream.read_text)
     for note in found.sentences(adapt=False):
         yield Finding("settings file", "partial", note.text)
-    plan = plan_doors(environ, Wishes(leave=found.leave))
+    plan = plan_doors(environ, Wishes(upstreams=settings.upstreams, routes=settings.routes, leave=found.leave))
     for door in plan.doors:
         variables = ", ".join(pointer.variable for pointer in door.pointers)
         yield Finding("run would set", "ok", f"{variables} → a door to {mask_url(door.origin)}")
+    beside = child_environment(
+        environ,
+        plan,
+        # Any address: only the names of what differs are read.
+        {door.name: "http://127.0.0.1:1/t/door" for door in plan.doors},
+        trial="trial",
+        run=None,
+        trace=TraceContext("1" * 32, "1" * 16),
+    )
+    doors = {pointer.variable for door in plan.doors for pointer in door.pointers}
+    names = [m.what.removeprefix("environment ") for m in beside.mutations]
+    others = ", ".join(name for name in names if name not in doors)
+    yield Finding("run would set", "ok", f"{others} (`fairtrial run --verbose` shows old and new)")
     for joined in plan.joined:
         yield Finding("run would keep", "ok", f"{joined.variable}: it points to a door of the run around this one")
-    for note in plan.notes:
+    for note in (*plan.notes, *beside.notes):
         yield Finding("note", "partial", note.text)

@@ -31,7 +31,8 @@ def fairtrial(home: Path, *words: str, **environ: str) -> subprocess.CompletedPr
 def on_a_terminal(home: Path, *words: str, columns: int) -> list[str]:
     """The lines that a terminal of so many columns gets."""
     ours, theirs = os.openpty()
-    env = dict(os.environ) | {"HOME": str(home), "PYTHONPATH": os.getcwd(), "COLUMNS": str(columns), "LINES": "40"}
+    kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
+    env = kept | {"HOME": str(home), "PYTHONPATH": os.getcwd(), "COLUMNS": str(columns), "LINES": "40"}
     with os.fdopen(ours, "rb", buffering=0) as reader:
         child = subprocess.Popen([sys.executable, "-m", "fairtrial", *words], env=env, cwd=home, stdout=theirs)
         os.close(theirs)

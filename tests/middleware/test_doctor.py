@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import UnixStreamServer
 
 import pytest
 
+from fairtrial.collectors.membership import Presence
 from fairtrial.middleware.doctor import Finding, examine, print_findings
 
 
@@ -25,6 +30,7 @@ def test_a_plain_machine_has_one_line_for_each_thing(environ: dict[str, str], tm
     names = [f.name for f in findings]
     for name in (
         "fairtrial",
+        "settings",
         "model door",
         "store",
         "own cgroup",
@@ -34,7 +40,7 @@ def test_a_plain_machine_has_one_line_for_each_thing(environ: dict[str, str], tm
         "traces",
     ):
         assert names.count(name) == 1
-    assert names.count("run would set") == 3
+    assert names.count("run would set") == 4
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,8 +86,84 @@ def test_a_store_that_cannot_be_made_is_said(environ: dict[str, str]) -> None:
     assert "--store" in store.remedy
 
 
+def test_every_variable_that_run_changes_is_named(environ: dict[str, str]) -> None:
+    said = " ".join(f.text for f in examine(environ, []) if f.name == "run would set")
+    names = ("ANTHROPIC_BASE_URL", "OPENAI_API_BASE", "NO_PROXY", "no_proxy", "TRACEPARENT", "FAIRTRIAL_TRIAL")
+    assert [name for name in names if name not in said] == []
+    assert "TRACEPARENT" in said.replace("CLAUDE_CODE_PROPAGATE_TRACEPARENT", "")
+
+
+def test_a_command_that_is_not_there_is_said(environ: dict[str, str], tmp_path: Path) -> None:
+    missing = found(examine(environ, ["nosuchcommand", "-p"]), "command")
+    assert (missing.state, missing.text) == ("no", "nosuchcommand was not found")
+    (tmp_path / "plain").write_text("")
+    assert "cannot be executed" in found(examine(environ, [str(tmp_path / "plain")]), "command").text
+    assert found(examine(environ, ["sh"]), "command").state == "ok"
+
+
+def test_wrong_settings_and_misspelt_variables_are_findings_like_others(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("[store]\npaht = '/x'\n")
+    findings = examine(environ | {"FAIRTRIAL_CONFIG": str(file), "FAIRTRIAL_STOR": "/x"}, [])
+    misspelt, wrong = (f for f in findings if f.name == "settings")
+    assert (misspelt.state, wrong.state) == ("partial", "no")
+    assert "FAIRTRIAL_STORE?" in misspelt.text
+    assert "store.path" in (wrong.remedy or "")
+    assert found(findings, "store").state == "ok"
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[str]:
+    """Something that answers `/info` as an engine does, on the socket of `environ`."""
+
+    class Info(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = json.dumps({"ServerVersion": "99.1", "ID": f"engine-{tmp_path}"}).encode()
+            self.send_response(200)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def address_string(self) -> str:
+            return "unix"
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            return
+
+    with UnixStreamServer(str(tmp_path / "docker.sock"), Info) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"engine-{tmp_path}"
+        server.shutdown()
+        thread.join()
+
+
+def test_another_trial_on_the_same_engine_is_said_with_the_mark_that_helps(
+    environ: dict[str, str], engine: str
+) -> None:
+    alone = found(examine(environ, []), "docker")
+    assert alone.state == "ok"
+    assert "engine 99.1" in alone.text
+    other = Presence(engine_id=engine, trial_id="another", proc=Path("/proc"))
+    other.announce()
+    try:
+        shared = found(examine(environ, []), "docker")
+    finally:
+        other.close()
+    assert shared.state == "partial"
+    assert "1 other trial uses it now" in shared.text
+    assert "-e FAIRTRIAL_TRIAL" in (shared.remedy or "")
+
+
 def test_the_screen_is_one_row_a_finding(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     print_findings([Finding("one", "ok", "fine"), Finding("two", "no", "bad\x1b[2J", "mend it")])
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
-    assert "→ mend it" in shown
+    assert shown.splitlines() == ["ok       one  fine", "no       two  bad [2J → mend it"]
+    print_findings([Finding("one", "ok", "word " * 60)])
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert len(first) <= 140
+    assert first == first.rstrip()
+    assert second.startswith(" " * 14 + "word")
