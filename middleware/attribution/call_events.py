@@ -16,6 +16,9 @@ from fairtrial.middleware.attribution.sentences import clean, count, fill, liste
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Blame, Evidence, Grade, Trust
 
+BARE_TOOLS: Final = ("curl", "wget", "python-urllib", "python-requests", "httpie", "go-http-client")
+"""User agents of programs that a tool of the agent is as likely to run as somebody's own agent is to be."""
+
 _SHOWN: Final = 4
 """Attempts cited one by one; the rest are counted."""
 
@@ -39,12 +42,14 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
         "bytes_down": size(last.value.bytes_down),
         "error_type": clean(last.value.reply.error_type or "") or None,
     }
-    sentence = fill(cause.template, {k: v for k, v in facts.items() if v})
+    sentence = fill(fault.said or cause.template, {k: v for k, v in facts.items() if v})
     if standing is Standing.TERMINAL:
         # A client that was stopped from outside had not given up yet: the next attempt might have succeeded.
         open_end = fault.with_end or (fault.blame is Blame.INFRA and bool(ctx.sent_signals))
         differs = unknown(trouble.ids) if open_end else yes(trouble.ids)
-        if ctx.never_ran:
+        if ctx.case.past_door:
+            sentence += " What the client then did past the door was not seen."
+        elif ctx.never_ran:
             sentence += " No model call ever completed, so the trial never ran."
         else:
             sentence += " No later model call succeeded."
@@ -52,9 +57,11 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
         differs = unknown(trouble.ids)
         sentence += " " + _what_it_bent(trouble)
     fact = Grade.PROVED
-    if any(a.placed.observation.trust is not Trust.HOST for a in trouble.failed):
+    if ctx.case.past_door or any(a.placed.observation.trust is not Trust.HOST for a in trouble.failed):
         fact = Grade.SUSPECTED
     best = fault.best if standing is Standing.TERMINAL and fact is Grade.PROVED else Grade.SUSPECTED
+    if fault.blame is Blame.INFRA and not _surely_the_agents(ctx, trouble):
+        best = Grade.SUSPECTED
     return Event(
         cause=fault.cause,
         blame=fault.blame,
@@ -74,6 +81,23 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
         fact=fact,
         evidence=tuple(_evidence(trouble)),
     )
+
+
+def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
+    """Whether the door saw enough to know that the agent itself was stopped by this call, and by nothing past the door.
+
+    A redirect, or an answer that no dialect reads, may have carried the agent elsewhere; a bare tool's request may be
+    the agent's tool and not the agent.
+    """
+    case = ctx.case
+    if case.past_door:
+        return False
+    if ctx.ever_completed:
+        return True
+    agents = {(a.value.request.user_agent or "").lower() for a in trouble.failed}
+    bare = any(not agent or agent.startswith(BARE_TOOLS) for agent in agents)
+    readable = all(a.value.request.history_len is not None for a in trouble.failed)
+    return readable and not bare and not case.unread_answered
 
 
 def _recovered(trouble: Trouble) -> Event:

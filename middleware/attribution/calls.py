@@ -104,6 +104,7 @@ def troubles_of(case: Case, turns: list[Turn], watch: Watch, thresholds: Thresho
     grace_ns = round(thresholds.end_grace_s * 1e9)
     deaths = case.deaths_ns
     last_success = max((a.started_ns for t in turns for a in t.attempts if a.whole), default=None)
+    served = {upstream(a.value) for turn in turns for a in turn.attempts if a.whole}
     found: list[Trouble] = []
     for position, turn in enumerate(turns):
         faults: list[tuple[AttemptSeen, Fault]] = []
@@ -118,6 +119,7 @@ def troubles_of(case: Case, turns: list[Turn], watch: Watch, thresholds: Thresho
                 answered_at_ns=case.heads.get(upstream(attempt.value)),
                 ends_with=ends_with,
                 thresholds=thresholds,
+                served=upstream(attempt.value) in served,
             )
             if fault is not None:
                 faults.append((attempt, fault))

@@ -275,6 +275,30 @@ class Case:
         gone = [c.gone[0].at_ns for c in self.containers.values() if c.gone is not None]
         return sorted([*(g.at_ns for g in self.kills), *gone])
 
+    @property
+    def past_door(self) -> bool:
+        """A redirect was passed on: what the client did next may have gone past the door."""
+        return any(300 <= (a.value.reply.status or 0) < 400 for a in self._attempts.values())
+
+    @property
+    def unread_answered(self) -> bool:
+        """Something that no dialect reads was answered: it may have been the agent's model call."""
+        return any(
+            a.value.request.operation == "other"
+            and a.value.method != "GET"
+            and 200 <= (a.value.reply.status or 0) < 300
+            for a in self._attempts.values()
+        )
+
+    @property
+    def answered_ns(self) -> list[int]:
+        """When each attempt of any role or dialect that was not refused brought its first bytes, wall ns."""
+        return [
+            a.started_ns + round((a.value.ttfb or 0.0) * 1e9)
+            for a in self._attempts.values()
+            if a.value.request.operation != "hello" and a.value.reply.status is not None and a.value.reply.status < 400
+        ]
+
     # --- questions ---------------------------------------------------------------------------------------------
 
     @property
@@ -342,7 +366,7 @@ def _attempt(placed: Placed, value: AttemptEnded) -> AttemptSeen:
 
 def _whole(value: AttemptEnded) -> bool:
     reply = value.reply
-    if reply.error_in_stream or (reply.status is not None and reply.status >= 400):
+    if reply.error_in_stream or (reply.status is not None and reply.status >= 300):
         return False
     if reply.html and value.request.operation == "chat":
         return False

@@ -61,5 +61,7 @@ class Context:
     @property
     def never_ran(self) -> bool:
         """No step and not a token: what happened outside kept the trial from starting."""
+        if self.case.past_door or self.case.unread_answered:
+            return False
         replies = [a.value.reply for turn in self.turns for a in turn.attempts]
         return not self.ever_completed and not any(r.started_content or r.output_tokens for r in replies)

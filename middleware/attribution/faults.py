@@ -6,16 +6,19 @@ whole.  What this module does not do: judge the call or the trial (`rules/model_
 It recognises: who failed first as the relay stated it, the status, the provider's own error type (read only from an
 error reply or an error event, never from a reply that came whole), whether the provider's request id was there, the
 stage at which a dial failed.  It deliberately does not read texts.
+What the client may have brought about itself is never infra: a request that was never whole, one sent on a connection
+that was already closing, a reply that the client did not read (`_clients_doing`), a redirect that it was sent to.
 How it can be wrong: a gateway that copies the provider's request id into its own errors passes for the provider, and an
 upstream that is down from a run's first to its last second passes for a wrong address; the first costs nothing (both
-are outside), the second puts an outage on the operator, which the sentence says.
+are outside), the second puts an outage on the operator, which the sentence says.  A dial that fails may be the doing of
+a tool that changed this machine's network, so without a control vantage it is only suspected.
 
 **Source:** reference pages model-api.md section 1, taxonomy.md section 5; RFC 9110 section 15 for status codes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from fairtrial.middleware.attribution.case import AttemptSeen
@@ -36,6 +39,14 @@ WATCHDOGS_S: Final[tuple[tuple[str, float], ...]] = (
 )
 """How long a known client waits for a silent reply before it gives up, s, by the beginning of its user agent.  Behind a
 gateway Claude Code's watchdog is 300 s.  **Source:** reference page model-api.md sections 1 and 2."""
+
+READ_S: Final = 1.0
+"""A client that did not read for this long, s, was not merely behind for a moment."""
+
+_LOCAL_ERRORS: Final = frozenset({"ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ENONET", "ETIMEDOUT"})
+"""Socket errors that this machine's own network can cause."""
+_CLIENTS_STATUSES: Final = frozenset({417, 431, 501, 505})
+"""Statuses about the request's own form: a method, an expectation, a version that the server does not take."""
 
 _OUR_LIMITS: Final = frozenset({"EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "24", "23", "12", "105"})
 _PASSING: Final = ("AGAIN", "TEMPORARY", "NO ANSWER IN", "TIMED OUT", "TIMEOUT")
@@ -74,15 +85,23 @@ class Fault:
     """It ended together with the command or a killed process: a consequence, not a cause."""
     silence_s: float | None = None
     watchdog_s: float | None = None
+    said: str | None = None
+    """A sentence in place of the cause's own, with the same places."""
 
 
 def classify(
-    attempt: AttemptSeen, *, answered_at_ns: int | None, ends_with: bool, thresholds: Thresholds
+    attempt: AttemptSeen,
+    *,
+    answered_at_ns: int | None,
+    ends_with: bool,
+    thresholds: Thresholds,
+    served: bool = True,
 ) -> Fault | None:
     """The fault of one attempt.
 
     `answered_at_ns`: when this upstream's first response head of the run came, None for never.
     `ends_with`: the attempt ended together with the command, or with a process that was killed.
+    `served`: this upstream gave at least one whole reply in this run.
     """
     if attempt.whole:
         return None
@@ -91,26 +110,77 @@ def classify(
     ours = None if at_our_end else _ours(value)
     if ours is not None:
         return ours
-    if value.outcome in {"client_disconnect", "proxy_shutdown"} and (value.reply.status or 200) < 400:
+    if value.outcome in {"client_disconnect", "proxy_shutdown"} and (value.reply.status or 200) < 300:
         return _abort(attempt, ends_with=ends_with, thresholds=thresholds)
     if value.dial_stage is not None:
         return _dial(value, answered_before=_before(answered_at_ns, attempt))
+    fault = _upstreams(attempt, answered_at_ns=answered_at_ns, served=served)
+    if fault.blame is not Blame.INFRA and value.reply.status is not None:
+        return fault
+    return _clients_doing(attempt, fault) or fault
+
+
+def _upstreams(attempt: AttemptSeen, *, answered_at_ns: int | None, served: bool) -> Fault:
+    """The fault as the far side shows it."""
+    value = attempt.value
     status = value.reply.status
     if status is None:
         return _no_head(value, answered_before=_before(answered_at_ns, attempt), ever=answered_at_ns is not None)
     if status >= 400:
         return _status(value, status)
+    if 300 <= status < 400:
+        return Fault(
+            cause="operator.endpoint",
+            blame=Blame.OPERATOR,
+            best=Grade.SUSPECTED,
+            failure=f"status {status}: a redirect, which leads past the door",
+        )
     if value.reply.error_in_stream:
         return _status(value, _ERROR_TYPES.get(value.reply.error_type or "", 500), in_stream=True)
-    if value.reply.html:
-        return Fault(
-            cause="gateway.error", blame=Blame.INFRA, failure=f"an HTML page with status {status} instead of a reply"
-        )
-    if value.outcome == "error":
-        said = f"status {status} with a body that is no reply of this API"
-        strange = value.reply.provider_id is False
+    if value.reply.html or value.outcome == "error":
+        what = "an HTML page" if value.reply.html else "a body that is no reply of this API"
+        said = f"status {status} with {what}"
+        if not served:
+            return Fault(cause="operator.endpoint", blame=Blame.OPERATOR, best=Grade.SUSPECTED, failure=said)
+        strange = value.reply.html or value.reply.provider_id is False
         return Fault(cause="gateway.error" if strange else "model_api.server_error", blame=Blame.INFRA, failure=said)
-    return Fault(cause="model_api.truncated", blame=Blame.INFRA, failure=_cut(value))
+    return Fault(cause="model_api.truncated", blame=Blame.INFRA, best=_best_of_end(value), failure=_cut(value))
+
+
+def _clients_doing(attempt: AttemptSeen, fault: Fault) -> Fault | None:
+    """What the client may have brought about itself, whatever the far side then did."""
+    value = attempt.value
+    if value.request_whole is False:
+        return Fault(
+            cause="model_api.client_error",
+            blame=Blame.HARNESS,
+            best=Grade.SUSPECTED,
+            failure=f"the request was never sent whole ({fault.failure})",
+            said=f"The client never sent step {{step}}'s request whole, so no reply was due ({fault.failure}).",
+        )
+    if value.after_close and value.reply.status is None:
+        return Fault(
+            cause="model_api.client_error",
+            blame=Blame.HARNESS,
+            best=Grade.SUSPECTED,
+            failure=f"the request was sent on a closing connection ({fault.failure})",
+            said="The client sent step {step}'s request on a connection that was already closing, where nobody owes it "
+            "an answer.",
+        )
+    if value.reply.status is None or value.reply.status >= 400:
+        return None
+    unread_s = value.downstream_blocked or 0.0
+    before_s = value.blocked_before_end or 0.0
+    if before_s >= READ_S or unread_s >= max(READ_S, attempt.length_s / 2):
+        return Fault(
+            cause="harness.client_timeout",
+            blame=Blame.HARNESS,
+            best=Grade.SUSPECTED,
+            failure=f"the client did not read for {seconds(max(before_s, unread_s))}; {fault.failure}",
+            said=f"The client did not read step {{step}}'s reply for {seconds(max(before_s, unread_s))}, and then it "
+            f"was {fault.failure}.",
+        )
+    return replace(fault, best=Grade.SUSPECTED) if unread_s >= READ_S else None
 
 
 def watchdog_s(user_agent: str | None, thresholds: Thresholds) -> float:
@@ -123,14 +193,20 @@ def watchdog_s(user_agent: str | None, thresholds: Thresholds) -> float:
 
 
 def silence_s(attempt: AttemptSeen) -> float:
-    """The longest silence of the upstream in an attempt, pings counted as bytes, s."""
+    """The longest silence of the upstream in an attempt, pings counted as bytes, s.
+
+    At least: a time in which the client did not read, so that the upstream was not read either, is no silence of its
+    own; and nobody answers a request that was never whole.
+    """
     value = attempt.value
+    if value.request_whole is False:
+        return 0.0
     known = [s for s in (value.max_gap_with_pings, value.silence_at_end) if s is not None]
     if value.ttfb is not None:
         known.append(value.ttfb)
     elif value.reply.status is None:
         known.append(attempt.length_s - (value.request_sent or 0.0))
-    return max(known, default=0.0)
+    return max(0.0, max(known, default=0.0) - (value.downstream_blocked or 0.0))
 
 
 def _before(answered_at_ns: int | None, attempt: AttemptSeen) -> bool:
@@ -161,19 +237,33 @@ def _abort(attempt: AttemptSeen, *, ends_with: bool, thresholds: Thresholds) -> 
             silence_s=silence,
         )
     if silence >= limit:
+        # A connection that was made for this attempt, or brought bytes in it, shows that the way there was open.
+        way_open = value.ttfb is not None or (value.reused is False and value.connect is not None)
         return Fault(
             cause="model_api.stalled",
             blame=Blame.INFRA,
+            best=Grade.PROVED if way_open else Grade.SUSPECTED,
             failure=said,
             abort=True,
             silence_s=silence,
             watchdog_s=limit,
         )
+    unread_s = value.downstream_blocked or 0.0
+    sentence = None
+    if value.request_whole is False:
+        said = "its request was never sent whole"
+        sentence = "The client itself closed the call of step {step} before it had sent its request whole."
+    elif unread_s >= READ_S:
+        said = f"the client did not read for {seconds(unread_s)}"
+        sentence = f"The client did not read step {{step}}'s reply for {seconds(unread_s)}, and then closed the call."
+    # Bytes were coming when it closed: then the API was not what it waited for.
+    flowing = value.ttfb is not None and value.silence_at_end is not None and value.silence_at_end < READ_S
     return Fault(
         cause="harness.client_timeout",
         blame=Blame.HARNESS,
-        best=Grade.SUSPECTED if ends_with else Grade.PROVED,
+        best=Grade.PROVED if flowing and not ends_with and sentence is None else Grade.SUSPECTED,
         failure=said,
+        said=sentence,
         abort=True,
         with_end=ends_with or value.outcome == "proxy_shutdown",
         silence_s=silence,
@@ -195,7 +285,9 @@ def _dial(value: AttemptEnded, *, answered_before: bool) -> Fault:
         return Fault(cause="network.tls", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=error)
     stage = "its name did not resolve" if value.dial_stage == "dns" else "no connection"
     if answered_before:
-        return Fault(cause="model_api.unreachable", blame=Blame.INFRA, failure=f"{stage}: {error}")
+        return Fault(
+            cause="model_api.unreachable", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=f"{stage}: {error}"
+        )
     return Fault(
         cause="operator.endpoint",
         blame=Blame.OPERATOR,
@@ -215,7 +307,7 @@ def _no_head(value: AttemptEnded, *, answered_before: bool, ever: bool) -> Fault
     how = clean(value.errno or value.close_kind or "closed")
     said = f"the connection ended before a response head ({how})"
     if answered_before or ever:
-        return Fault(cause="model_api.unreachable", blame=Blame.INFRA, failure=said)
+        return Fault(cause="model_api.unreachable", blame=Blame.INFRA, best=_best_of_end(value), failure=said)
     return Fault(cause="operator.endpoint", blame=Blame.OPERATOR, best=Grade.SUSPECTED, failure=said)
 
 
@@ -242,9 +334,14 @@ def _status(value: AttemptEnded, status: int, *, in_stream: bool = False) -> Fau
         return Fault(cause="operator.endpoint", blame=Blame.OPERATOR, failure="404: no such path or model")
     if status in {408, 504}:
         return Fault(cause="model_api.timeout", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=said)
-    if status >= 500:
+    if status >= 500 and status not in _CLIENTS_STATUSES:
         return Fault(cause="model_api.server_error", blame=Blame.INFRA, failure=said)
     return Fault(cause="model_api.client_error", blame=Blame.HARNESS, best=Grade.SUSPECTED, failure=said)
+
+
+def _best_of_end(value: AttemptEnded) -> Grade:
+    """How well the far side is known to have ended a connection: not where this machine's own network could have."""
+    return Grade.SUSPECTED if value.errno in _LOCAL_ERRORS else Grade.PROVED
 
 
 def _cut(value: AttemptEnded) -> str:

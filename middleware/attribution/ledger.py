@@ -33,8 +33,9 @@ def ledger(ctx: Context) -> Ledger:
             spans.extend(_with_waits(trouble.failed, trouble.turn.attempts))
     for turn in ctx.turns:
         for attempt in turn.attempts:
-            gap_s = attempt.value.max_gap_with_pings
-            if attempt.whole and gap_s is not None and gap_s >= ctx.thresholds.stall_s:
+            # What the client did not read was not read from the upstream either: that is no silence of its own.
+            gap_s = (attempt.value.max_gap_with_pings or 0.0) - (attempt.value.downstream_blocked or 0.0)
+            if attempt.whole and gap_s >= ctx.thresholds.stall_s:
                 # Where in the call the silence lay is not recorded; in it, it overlaps nothing of the same turn.
                 silent_ns = attempt.ended_ns - round(gap_s * 1e9)
                 by_cause.setdefault("model_api.stalled", []).append((silent_ns, attempt.ended_ns))

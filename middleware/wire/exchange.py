@@ -47,6 +47,8 @@ from fairtrial.middleware.wire.session import split_token
 
 MAX_REQUEST_BODY_BYTES: Final = 64 << 20
 MAX_BODIES_BYTES: Final = 256 << 20
+BLOCKED_GRACE_NS: Final = 100_000_000
+"""An end this shortly after the client read again is still one that it met while it did not read."""
 
 Edge = Literal["call_started", "call_ended"]
 Outcome = Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"]
@@ -98,6 +100,8 @@ class _Conn:
     upstream_host: str | None = None
     dialled: bool = False
     blind: str | None = None
+    closing: bool = False
+    """A head on it said that the connection ends with its message."""
     open: dict[int, _Exchange] = field(default_factory=dict["int", "_Exchange"])
     broken: list[tuple[_Exchange, Ending, int]] = field(default_factory=list["tuple[_Exchange, Ending, int]"])
     """Ended before their time, and not yet reported: what CLOSE and the last BLOCKED say belongs to them."""
@@ -123,6 +127,8 @@ class _Exchange:
     is_main: bool = False
     said_ended: bool = False
     request_end_ns: int | None = None
+    request_whole: bool | None = None
+    after_close: bool = False
     bytes_up: int | None = None
     bytes_down: int | None = None
     dial: _Dial | None = None
@@ -135,6 +141,8 @@ class _Exchange:
     max_gap_ns: int = 0
     max_gap_with_pings_ns: int = 0
     blocked_ns: int = 0
+    blocked_last: tuple[int, int] | None = None
+    """The last time in which the client did not read: since, until."""
     lag_s: float = 0.0
     parse: Literal["full", "partial", "none"] = "full"
     parse_why: str | None = None
@@ -277,7 +285,9 @@ class ExchangeTracker:
             path=path,
             trial=self._trials.get(token) if token is not None else None,
             dialect=dialect,
+            after_close=conn.closing,
         )
+        conn.closing = conn.closing or _says_close(known.headers)
         if head is None:
             exchange.give_up("the request's head was not in the copy")
         if conn.blind is not None:
@@ -314,6 +324,7 @@ class ExchangeTracker:
             return
         said = msgspec.json.decode(record.payload, type=Ending)
         exchange.request_end_ns = record.t_ns
+        exchange.request_whole = said.complete
         exchange.bytes_up = said.wire_bytes
         if said.complete is False and exchange.body_lost is None:
             exchange.body_lost = "the request was not sent whole"
@@ -398,6 +409,10 @@ class ExchangeTracker:
             exchange.give_up("the response's head cannot be read")
             return
         exchange.status = head.status
+        if _says_close(head.headers, old=record.payload.startswith(b"HTTP/1.0")):
+            conn.closing = True
+            for behind in conn.open.values():
+                behind.after_close = behind.after_close or behind.msg > exchange.msg
         self._read_reply(exchange, head)
 
     def _read_reply(self, exchange: _Exchange, head: ResponseHead) -> None:
@@ -510,8 +525,10 @@ class ExchangeTracker:
         conn = self._conn(record.conn)
         for exchange in conn.open.values():
             exchange.blocked_ns += max(0, until_ns - max(since_ns, exchange.started_ns))
+            exchange.blocked_last = (since_ns, until_ns)
         for exchange, _, at_ns in conn.broken:
             exchange.blocked_ns += max(0, min(until_ns, at_ns) - max(since_ns, exchange.started_ns))
+            exchange.blocked_last = (since_ns, until_ns)
 
     def _lag(self, record: feed.Record) -> None:
         lag_s = record.json().get("lag_s")
@@ -584,6 +601,7 @@ class ExchangeTracker:
         failed = dial if dial is not None and not dial.ok else None
         first = _PARTIES.get(ending.first)
         refused = outcome == "error" and exchange.status is not None
+        fin_before = first == "upstream" and ending.first_ns is not None and ending.first_ns <= exchange.started_ns
         self._source.emit(
             AttemptEnded(
                 attempt=exchange.id,
@@ -615,6 +633,9 @@ class ExchangeTracker:
                 ),
                 silence_at_end=round(max(0, silence_ns) / 1e9, 6),
                 downstream_blocked=round(exchange.blocked_ns / 1e9, 6),
+                blocked_before_end=_blocked_before(exchange, ended_ns),
+                request_whole=_request_whole(exchange),
+                after_close=exchange.after_close or fin_before,
                 our_lag=round(max(exchange.lag_s, ending.lag_max_s or 0.0), 6),
                 bytes_up=exchange.bytes_up,
                 bytes_down=exchange.bytes_down,
@@ -727,6 +748,29 @@ def reply_facts(status: int | None, tally: Tally) -> ReplyFacts:
         events=tally.events,
         pings=tally.pings,
     )
+
+
+def _says_close(headers: Headers, *, old: bool = False) -> bool:
+    """Whether a head ends the connection with its message; `old`: of HTTP/1.0, where that is the rule."""
+    said = {option.strip().lower() for option in (headers.joined("connection") or "").split(",")}
+    return "close" in said or (old and "keep-alive" not in said)
+
+
+def _request_whole(exchange: _Exchange) -> bool | None:
+    """A request of which no end was seen is unfinished, unless the copy itself has holes."""
+    if exchange.request_end_ns is not None:
+        return exchange.request_whole
+    return None if exchange.holed or exchange.head is _NO_HEAD else False
+
+
+def _blocked_before(exchange: _Exchange, ended_ns: int) -> float:
+    """How long the client had not been reading at the end, s."""
+    if exchange.blocked_last is None:
+        return 0.0
+    since_ns, until_ns = exchange.blocked_last
+    if not since_ns <= ended_ns <= until_ns + BLOCKED_GRACE_NS:
+        return 0.0
+    return round((ended_ns - max(since_ns, exchange.started_ns)) / 1e9, 6)
 
 
 def _seconds(begin_ns: int, end_ns: int | None) -> float | None:

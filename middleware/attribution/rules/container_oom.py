@@ -196,22 +196,54 @@ def _not_the_models(
     used = max((v.memory_peak for _, v in group.counted if v.memory_peak is not None), default=None)
     if used is None:
         used = max((v.victim.rss for _, v in group.records if v.victim.rss is not None), default=None)
-    if from_above and floor and used is not None and used <= floor:
+    beside = _used_beside(ctx, container) if from_above and floor else None
+    if floor and used is not None and beside is not None and used + beside <= floor:
         said = (
-            f"The kill came from above, while the trial used {size(used)} of the {size(floor)} that it was guaranteed."
+            f"The kill came from above, while the trial used {size(used + beside)} of the {size(floor)} that it was "
+            "guaranteed."
         )
         return [], said
-    replied = any(a.whole and a.ended_ns <= group.at_ns for turn in ctx.turns for a in turn.attempts)
+    if limit is None or container.role == "service":
+        return None
     shared = any(v.memory_peak_kind == "shared" for _, v in container.readings)
-    seen_at_door = bool(case.calls) and ctx.watch.door_watched and not case.strangers
-    blind = any("model_api" in b.families and b.since_ns <= group.at_ns for b in ctx.watch.blind)
-    if limit is not None and not replied and seen_at_door and not shared and not blind and container.role != "service":
-        first = [i for c in case.calls[:1] for i in c.ids[:1]]
-        said = (
-            "No reply of the model had arrived by then, so harness and services alone were more than the limit allows."
-        )
-        return first, said
-    return None
+    asked = _unanswered_question(ctx, group.at_ns)
+    if asked is None or shared:
+        return None
+    said = "No reply of the model had arrived by then, so harness and services alone were more than the limit allows."
+    return [asked], said
+
+
+def _used_beside(ctx: Context, container: ContainerCase) -> int | None:
+    """The most that the rest of the trial used, bytes: its other containers and the command itself, which may have
+    filled the node as well.  None when a part of it was not read."""
+    total = 0
+    for other in {"own": None, **ctx.case.containers}:
+        if other == container.id:
+            continue
+        readings = ctx.case.containers[other].readings if other in ctx.case.containers else []
+        known = [max(v.memory_peak or 0, v.memory_current or 0) for _, v in readings]
+        if not any(known):
+            return None
+        total += max(known)
+    return total
+
+
+def _unanswered_question(ctx: Context, at_ns: int) -> str | None:
+    """The id of a main call that was waiting at that moment, if nothing at all had been answered before.
+
+    It shows that this agent asks through the door and that no model had told it anything yet: not by whatever role or
+    dialect, not in part, and not past the door.
+    """
+    case = ctx.case
+    blind = any("model_api" in b.families and b.since_ns <= at_ns for b in ctx.watch.blind)
+    unread = any(c.role == "probe" and c.last is not None and c.last.value.dialect == "unknown" for c in case.calls)
+    unended = any(c.open_attempts for c in case.calls)
+    if blind or unread or unended or case.strangers or case.past_door or not ctx.watch.door_watched:
+        return None
+    if any(answered <= at_ns for answered in case.answered_ns):
+        return None
+    waiting = [c for c in case.main_calls if c.started_ns <= at_ns and c.request.history_len is not None]
+    return waiting[0].ids[0] if waiting else None
 
 
 def _strangers_alone(group: KillGroup) -> bool:

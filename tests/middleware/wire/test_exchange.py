@@ -12,6 +12,7 @@ from fairtrial.middleware.wire.redact import digest
 from tests.middleware.wire.traffic import (
     ANTHROPIC_STREAM,
     OPENAI_STREAM,
+    TOKEN,
     TRIAL,
     WALL_NS,
     Wire,
@@ -231,6 +232,112 @@ def test_back_pressure_of_the_client_is_told_apart_even_when_it_then_hangs_up() 
     wire.json(Kind.CLOSE, {"first": "client", "how": "rst"})
     (ended,) = wire.ended()
     assert (ended.outcome, ended.downstream_blocked) == ("client_disconnect", 0.3)
+    assert ended.blocked_before_end == 0.3
+
+
+def test_a_cut_that_came_while_the_client_did_not_read_says_so_though_it_reads_again_later() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(ANTHROPIC_STREAM[:400])
+    since = wire.now_ns
+    wire.ms += 3000
+    cut_at = wire.now_ns
+    wire.ms += 2000
+    wire.json(Kind.BLOCKED, {"side": "client", "since_ns": since, "until_ns": wire.now_ns})
+    ending = {"complete": False, "how": "cut", "first": "upstream", "first_ns": cut_at}
+    wire.json(Kind.RESPONSE_END, ending)
+    wire.json(Kind.CLOSE, {"first": "upstream", "how": "rst"})
+    (ended,) = wire.ended()
+    assert (ended.outcome, ended.blocked_before_end) == ("truncated", 3.0)
+
+
+def test_a_client_that_reads_again_long_before_the_cut_was_reading_at_the_cut() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    since = wire.now_ns
+    wire.ms += 500
+    wire.json(Kind.BLOCKED, {"side": "client", "since_ns": since, "until_ns": wire.now_ns})
+    wire.data(ANTHROPIC_STREAM[:400])
+    wire.broken("cut", "upstream", after_ms=400)
+    (ended,) = wire.ended()
+    assert (ended.downstream_blocked, ended.blocked_before_end) == (0.5, 0.0)
+
+
+# --- whose connection it was ----------------------------------------------------------------------------------------
+
+
+def test_a_whole_request_on_an_open_connection_is_both() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.broken("cut", "upstream")
+    (ended,) = wire.ended()
+    assert (ended.request_whole, ended.after_close) == (True, False)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_request_that_the_client_never_finished_is_not_whole(told: bool) -> None:
+    wire = Wire()
+    wire.msg += 1
+    wire.write(Kind.REQUEST_HEAD, f"POST /t/{TOKEN}/v1/messages HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    wire.write(Kind.REQUEST_DATA, b'{"model"')
+    if told:
+        wire.json(Kind.REQUEST_END, {"wire_bytes": None, "complete": False})
+    wire.broken("cut", "upstream", after_ms=60_000)
+    (ended,) = wire.ended()
+    assert ended.request_whole is False
+
+
+def test_a_request_of_which_the_copy_has_a_hole_may_have_been_whole() -> None:
+    wire = Wire()
+    wire.msg += 1
+    wire.write(Kind.REQUEST_HEAD, f"POST /t/{TOKEN}/v1/messages HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    wire.json(Kind.LOST, {"records": 3, "bytes": 900, "since_ns": wire.now_ns, "until_ns": wire.now_ns})
+    wire.broken("cut", "upstream")
+    assert wire.ended()[0].request_whole is None
+
+
+def test_a_request_behind_the_clients_own_close_is_owed_no_answer() -> None:
+    wire = Wire()
+    wire.request(anthropic_request(), headers=["Connection: keep-alive, Close"])
+    wire.head()
+    wire.data(ANTHROPIC_STREAM)
+    wire.end()
+    wire.request(anthropic_request())
+    wire.broken("cut", "upstream")
+    assert [e.after_close for e in wire.ended()] == [False, True]
+
+
+@pytest.mark.parametrize("close", ["Connection: close", "HTTP/1.0"])
+def test_a_request_pipelined_behind_a_response_that_closes_is_owed_no_answer(close: str) -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.request(anthropic_request())
+    wire.msg = 1
+    if close == "HTTP/1.0":
+        wire.write(Kind.RESPONSE_HEAD, b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+    else:
+        wire.head(headers=[close])
+    wire.data(ANTHROPIC_STREAM)
+    wire.end()
+    wire.msg = 2
+    wire.broken("cut", "upstream")
+    assert [e.after_close for e in wire.ended()] == [False, True]
+
+
+def test_a_request_after_the_upstreams_fin_was_passed_on_is_owed_no_answer() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    wire.data(ANTHROPIC_STREAM)
+    wire.end()
+    fin_ns = wire.now_ns
+    wire.ms += 50
+    wire.request(anthropic_request())
+    wire.json(Kind.RESPONSE_END, {"complete": False, "how": "cut", "first": "upstream", "first_ns": fin_ns})
+    wire.json(Kind.CLOSE, {"how": "fin", "first": "upstream", "first_ns": fin_ns})
+    assert [e.after_close for e in wire.ended()] == [False, True]
 
 
 def test_our_own_lag_is_noted_on_the_attempts_that_were_open() -> None:

@@ -3,7 +3,13 @@
 import msgspec
 import pytest
 
-from fairtrial.middleware.core.observations import ContainerEvent, ContainerSeen
+from fairtrial.middleware.core.observations import (
+    CgroupReading,
+    ContainerEvent,
+    ContainerSeen,
+    ReplyFacts,
+    RequestFacts,
+)
 from fairtrial.middleware.core.records import PhaseName, Trust, Victim
 from tests.middleware.attribution.scene import BOX, MIB, Scene, ended, full_tmpfs, summary
 
@@ -129,12 +135,25 @@ def test_kills_in_several_steps_of_a_box_that_kept_nothing_begin_with_the_first_
 
 def test_a_kill_of_the_whole_node_within_the_floor_is_proved() -> None:
     told = Scene(limit=None, reservation=64 * MIB).call()
+    told.tell(CgroupReading(container_id="own", memory_peak=8 * MIB, oom_kill=0))
     told.ran(
         137, oom=True, memory_peak=40 * MIB, constraint="CONSTRAINT_NONE", victim=Victim(comm="py", pid=8, rss=MIB)
     )
     verdict = told.call(tools=0).end(1).verdict()
     assert summary(verdict) == ("infra", "proved", "node.oom", 1)
     assert "guaranteed" in verdict.sentence
+
+
+@pytest.mark.parametrize("beside", [None, 30 * MIB])
+def test_a_kill_of_the_whole_node_that_the_command_beside_the_container_may_have_filled_stays_suspected(
+    beside: int | None,
+) -> None:
+    told = Scene(limit=None, reservation=64 * MIB).call()
+    told.tell(CgroupReading(container_id="own", memory_peak=beside, oom_kill=0))
+    told.ran(
+        137, oom=True, memory_peak=40 * MIB, constraint="CONSTRAINT_NONE", victim=Victim(comm="py", pid=8, rss=MIB)
+    )
+    assert summary(told.call(tools=0).end(1).verdict()) == ("infra", "suspected", "node.oom", 1)
 
 
 @pytest.mark.parametrize("reservation", [None, 32 * MIB])
@@ -147,12 +166,59 @@ def test_a_kill_of_the_whole_node_above_the_floor_or_without_one_stays_suspected
     assert summary(verdict) == ("infra", "suspected", "node.oom", 1)
 
 
+def waiting_for_the_first_reply() -> Scene:
+    """The agent's first call, which its client left when it was killed."""
+    return Scene().attempt(ReplyFacts(), outcome="client_disconnect", first_failure="client", request_whole=True)
+
+
 def test_a_kill_before_any_reply_of_the_model_is_the_harness_alone_over_the_ceiling() -> None:
-    told = Scene().attempt_begun().oom(victim=Victim(comm="claude", pid=300, rss=60 * MIB))
+    told = waiting_for_the_first_reply().oom(victim=Victim(comm="claude", pid=300, rss=60 * MIB))
     verdict = told.gone(137, ended_by="oom").end(137).verdict()
     assert summary(verdict) == ("infra", "proved", "container.oom_kill", 1)
     assert verdict.ended_as == "never_ran"
     assert verdict.answers.reward_valid == "no"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        {"request": RequestFacts(operation="other"), "dialect": "unknown", "parse": "none"},
+        {"request": RequestFacts(operation="count_tokens")},
+        {"request": RequestFacts(operation="chat", has_tools=False, max_tokens=1)},
+    ],
+)
+def test_a_kill_after_anything_at_all_was_answered_may_be_the_models_demand(before: dict[str, object]) -> None:
+    told = Scene().attempt(ReplyFacts(status=200), outcome="ok", ttfb=0.2, **before)  # type: ignore[arg-type]
+    told.attempt(ReplyFacts(), outcome="client_disconnect", first_failure="client")
+    verdict = told.oom().gone(137, ended_by="oom").end(137).verdict()
+    assert summary(verdict)[:3] == ("infra", "suspected", "container.oom_kill")
+
+
+def test_a_kill_while_the_first_reply_still_streams_may_be_the_models_demand() -> None:
+    told = Scene()
+    told.s += 1.0
+    told.oom()
+    told.s -= 1.0
+    told.attempt(
+        ReplyFacts(status=200, started_content=True), outcome="client_disconnect", seconds=2.0, ttfb=0.3, reused=False
+    )
+    verdict = told.gone(137, ended_by="oom").end(137).verdict()
+    assert (verdict.blame, verdict.grade) == ("infra", "suspected")
+
+
+@pytest.mark.parametrize(
+    "request_facts",
+    [RequestFacts(operation="count_tokens"), RequestFacts(operation="other"), RequestFacts(operation="chat")],
+)
+def test_a_kill_with_no_readable_call_of_the_agent_at_the_door_proves_nothing(request_facts: RequestFacts) -> None:
+    told = Scene().attempt(ReplyFacts(), outcome="client_disconnect", request=request_facts)
+    verdict = told.oom().gone(137, ended_by="oom").end(137).verdict()
+    assert summary(verdict)[:3] == ("infra", "suspected", "container.oom_kill")
+
+
+def test_a_kill_with_a_call_of_which_no_end_was_seen_proves_nothing() -> None:
+    verdict = Scene().attempt_begun().oom().gone(137, ended_by="oom").end(137).verdict()
+    assert (verdict.blame, verdict.grade) == ("infra", "suspected")
 
 
 def test_a_kill_before_any_call_was_seen_at_the_door_stays_suspected_because_the_door_may_be_bypassed() -> None:

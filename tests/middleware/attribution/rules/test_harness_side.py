@@ -21,10 +21,15 @@ def test_a_request_refused_once_and_then_changed_is_present() -> None:
 
 def test_an_abort_before_the_silence_reached_the_clients_watchdog_is_the_harnesss() -> None:
     verdict = Scene().call().ran(0).aborted(silence=120).waited(10).end(1).verdict()
-    assert summary(verdict) == ("harness", "proved", "harness.client_timeout", 2)
+    assert summary(verdict) == ("harness", "suspected", "harness.client_timeout", 2)
     assert ended(verdict) is None
     assert verdict.flips_if is not None
     assert "120 s" in verdict.flips_if
+
+
+def test_an_abort_while_bytes_were_coming_is_proved_to_be_the_clients() -> None:
+    told = Scene().call().ran(0).aborted(silence=20, silence_at_end=0.1).waited(10)
+    assert summary(told.end(1).verdict()) == ("harness", "proved", "harness.client_timeout", 2)
 
 
 def test_the_same_silence_is_a_stall_for_a_client_that_nobody_knows() -> None:

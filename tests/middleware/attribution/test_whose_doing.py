@@ -1,0 +1,150 @@
+"""Whose doing an end was: what a client or a tool of the agent can bring about alone never makes infra, proved or not.
+
+Each scene is told three times: the client's own doing, a near-miss in which the far side is all the same at fault, and
+an innocent one.
+"""
+
+import pytest
+
+from fairtrial.middleware.core.observations import ReplyFacts
+from tests.middleware.attribution.scene import Scene, ended, summary
+
+
+def started(user_agent: str = "my-agent/1") -> Scene:
+    return Scene(user_agent=user_agent).call().ran(0)
+
+
+NO_HEAD: dict[str, object] = {"first_failure": "upstream", "closed_by": "upstream", "close_kind": "fin"}
+
+
+# --- a request that was never whole ---------------------------------------------------------------------------------
+
+
+def test_a_request_that_was_never_whole_is_never_infra() -> None:
+    told = started().attempt(ReplyFacts(), outcome="error", request_whole=False, seconds=60, **NO_HEAD)  # type: ignore[arg-type]
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("harness", "suspected", "model_api.client_error", 2)
+    assert ended(verdict) is None
+    assert "never sent step 2's request whole" in verdict.sentence
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 529])
+def test_no_status_makes_infra_of_a_request_that_was_never_whole(status: int) -> None:
+    told = started().attempt(ReplyFacts(status=status, provider_id=True), outcome="error", request_whole=False)
+    assert summary(told.end(1).verdict()) == ("harness", "suspected", "model_api.client_error", 2)
+
+
+def test_a_client_that_gave_up_on_its_own_unfinished_request_had_no_silent_api() -> None:
+    told = started().attempt(
+        ReplyFacts(), outcome="client_disconnect", seconds=300, request_whole=False, first_failure="client"
+    )
+    verdict = told.waited(9).end(1).verdict()
+    assert summary(verdict) == ("harness", "suspected", "harness.client_timeout", 2)
+    assert "before it had sent its request whole" in verdict.sentence
+
+
+def test_a_first_request_that_was_never_whole_tells_nothing_of_the_address() -> None:
+    told = Scene().attempt(ReplyFacts(), outcome="error", request_whole=False, **NO_HEAD)  # type: ignore[arg-type]
+    assert told.end(1).verdict().cause == "model_api.client_error"
+
+
+@pytest.mark.parametrize("whole", [True, None])
+def test_a_close_before_the_head_of_a_whole_request_stays_infra(whole: bool | None) -> None:
+    told = started().attempt(ReplyFacts(), outcome="error", request_whole=whole, after_close=False, **NO_HEAD)  # type: ignore[arg-type]
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.unreachable", 2)
+
+
+def test_a_dial_that_failed_while_the_request_still_came_is_the_dials() -> None:
+    told = started().undialled("connect", "OSError: timed out", request_whole=False)
+    assert summary(told.end(1).verdict())[2] == "model_api.unreachable"
+
+
+# --- a connection that was already closing ---------------------------------------------------------------------------
+
+
+def test_a_request_on_a_closing_connection_is_never_infra() -> None:
+    told = started().attempt(ReplyFacts(), outcome="error", after_close=True, request_whole=True, **NO_HEAD)  # type: ignore[arg-type]
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("harness", "suspected", "model_api.client_error", 2)
+    assert "already closing" in verdict.sentence
+
+
+def test_an_answer_on_a_closing_connection_is_an_answer() -> None:
+    told = started().attempt(ReplyFacts(status=529, provider_id=True), outcome="error", after_close=True)
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.overloaded", 2)
+
+
+# --- a client that does not read --------------------------------------------------------------------------------------
+
+
+def test_a_cut_while_the_client_did_not_read_is_the_clients() -> None:
+    told = started().cut(seconds=70, downstream_blocked=60.0, blocked_before_end=60.0)
+    verdict = told.waited(9).end(1).verdict()
+    assert summary(verdict) == ("harness", "suspected", "harness.client_timeout", 2)
+    assert "did not read step 2's reply for 60 s" in verdict.sentence
+    assert ended(verdict) is None
+
+
+def test_a_cut_after_a_client_that_was_behind_for_a_moment_stays_the_upstreams() -> None:
+    told = started().cut(seconds=70, downstream_blocked=0.2, blocked_before_end=0.0)
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.truncated", 2)
+
+
+def test_a_cut_after_a_client_that_was_behind_for_seconds_and_reads_again_is_only_suspected() -> None:
+    told = started().cut(seconds=70, downstream_blocked=5.0, blocked_before_end=0.0)
+    assert summary(told.end(1).verdict()) == ("infra", "suspected", "model_api.truncated", 2)
+
+
+def test_a_silence_that_the_client_caused_by_not_reading_is_no_stall() -> None:
+    told = started().aborted(silence=120, downstream_blocked=119.0).waited(9)
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("harness", "suspected", "harness.client_timeout", 2)
+    assert "did not read" in verdict.sentence
+    assert verdict.ledger.infra_seconds == 0.0
+
+
+def test_a_silence_beside_a_short_back_pressure_stays_a_stall() -> None:
+    told = started().aborted(silence=120, downstream_blocked=0.5).waited(9)
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.stalled", 2)
+
+
+def test_a_silence_on_an_old_connection_without_a_byte_is_only_suspected_because_the_way_may_have_been_shut() -> None:
+    told = started().aborted(silence=120, ttfb=None, reused=True).waited(9)
+    assert summary(told.end(1).verdict()) == ("infra", "suspected", "model_api.stalled", 2)
+    fresh = started().aborted(silence=120, ttfb=None, reused=False, connect=0.01).waited(9)
+    assert summary(fresh.end(1).verdict()) == ("infra", "proved", "model_api.stalled", 2)
+
+
+@pytest.mark.parametrize("errno", ["ENETUNREACH", "EHOSTUNREACH", "ETIMEDOUT", "ENETDOWN"])
+def test_an_end_that_this_machines_own_network_can_cause_is_only_suspected(errno: str) -> None:
+    assert summary(started().cut(errno=errno).end(1).verdict()) == ("infra", "suspected", "model_api.truncated", 2)
+
+
+# --- redirects and addresses ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 304, 307, 308])
+def test_a_redirect_is_the_operators_and_nothing_behind_it_was_seen(status: int) -> None:
+    verdict = Scene().attempt(ReplyFacts(status=status), outcome="error").end(1).verdict()
+    assert summary(verdict) == ("operator", "suspected", "operator.endpoint", 1)
+    assert verdict.ended_as != "never_ran"
+    assert "past the door" in verdict.sentence
+    assert "never ran" not in verdict.sentence
+    assert ended(verdict) == ("operator.endpoint", "suspected", 1)
+
+
+def test_after_a_redirect_nothing_at_the_door_is_proved() -> None:
+    told = Scene().attempt(ReplyFacts(status=307), outcome="error").refused(529, times=3)
+    assert told.end(1).verdict().grade != "proved"
+
+
+@pytest.mark.parametrize("reply", [{"status": 204}, {"status": 200, "html": True}, {"status": 200}])
+def test_an_address_that_never_gave_a_reply_of_the_api_is_the_operators(reply: dict[str, object]) -> None:
+    told = Scene().attempt(ReplyFacts(**reply), outcome="error")  # type: ignore[arg-type]
+    assert summary(told.end(1).verdict()) == ("operator", "suspected", "operator.endpoint", 1)
+
+
+@pytest.mark.parametrize("status", [417, 431, 501, 505])
+def test_a_status_about_the_requests_own_form_is_the_clients(status: int) -> None:
+    verdict = started().refused(status).end(1).verdict()
+    assert summary(verdict) == ("harness", "suspected", "model_api.client_error", 2)
