@@ -29,9 +29,13 @@ CGROUP_BYTES: Final = 96 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ceiling:
-    """How the agent gets a memory ceiling: extra words of its command line, and words before it."""
+    """How the agent gets a memory ceiling: extra words of its command line, and words before it.
+
+    `where` says for people what the ceiling stands on.
+    """
 
     kind: str
+    where: str = ""
     before: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
 
@@ -41,14 +45,16 @@ def memory_ceiling() -> Iterator[Ceiling | str]:
     """Yields a `Ceiling`, or a sentence that says why there is none here."""
     missing_engine = _engine_with_image()
     if missing_engine is None:
-        yield Ceiling(kind="container", options=("--image", IMAGE, "--memory", CONTAINER_MEMORY))
+        where = "in a Docker container of 64 MiB"
+        yield Ceiling(kind="container", where=where, options=("--image", IMAGE, "--memory", CONTAINER_MEMORY))
         return
     with _cgroup() as (folder, missing_cgroup):
         if folder is None:
             yield f"{missing_engine}; {missing_cgroup}"
             return
         procs = folder / "cgroup.procs"
-        yield Ceiling(kind="cgroup", before=("/bin/sh", "-c", f'echo $$ > {procs} && exec "$@"', "sh"))
+        where = f"in a cgroup of {CGROUP_BYTES >> 20} MiB made for them ({missing_engine})"
+        yield Ceiling(kind="cgroup", where=where, before=("/bin/sh", "-c", f'echo $$ > {procs} && exec "$@"', "sh"))
 
 
 def _engine_with_image() -> str | None:

@@ -2,27 +2,34 @@
 
 In: the list of trials.  Out: progress on stderr while it runs, one table (or JSON) at the end, exit status 0 when each
 trial that could run here was judged as it was written down beforehand, else 1.  The trials' records go to a store of
-their own in a temporary folder; nothing of the user's is read or written.
+their own in the state folder, so that `fairtrial show` can open them; the user's store is left alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from fairtrial.middleware.core.places import state_folder
 from fairtrial.middleware.core.records import Trial
 from fairtrial.middleware.demo.box import Ceiling, memory_ceiling
 from fairtrial.middleware.demo.standin import running_standin
 from fairtrial.middleware.demo.trials import TRIALS, DemoTrial
+from fairtrial.middleware.report.words import headline, wrapped
+
+TABLE_WIDTH: Final = 120
+"""Narrower terminals get a block of lines for each trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +53,48 @@ def run_demo(*, only: str | None = None, as_json: bool = False) -> int:
         names = ", ".join(trial.name for trial in TRIALS)
         print(f"fairtrial: no demo trial is called {only!r}; there are: {names}", file=sys.stderr)
         return 2
-    progress = Console(stderr=True, highlight=False)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="fairtrial-demo-") as folder, memory_ceiling() as ceiling:
+        store = _store(Path(folder))
+        if any(trial.needs_ceiling for trial in chosen):
+            where = ceiling.where if isinstance(ceiling, Ceiling) else f"not run here: {ceiling}"
+            print(f"memory limits: {where}", file=sys.stderr)
         for number, trial in enumerate(chosen, 1):
-            progress.print(f"[{number}/{len(chosen)}] {trial.name}: {trial.what} …", markup=False)
-            rows.append(_run_one(trial, Path(folder), ceiling))
-            progress.print(f"      → {rows[-1].skipped or rows[-1].verdict}", markup=False)
+            print(f"[{number}/{len(chosen)}] {trial.name}: {trial.what} …", file=sys.stderr, flush=True)
+            rows.append(_run_one(trial, Path(folder), store, ceiling))
+            print(f"      → {rows[-1].skipped or rows[-1].verdict}", file=sys.stderr, flush=True)
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        _print_table(rows)
+        _print_rows(rows)
+        if store.exists():
+            last = next((row.name for row in rows if not row.skipped), "last")
+            print(f"\nLook closer:   {_ourselves()} show {last} --store {store}")
+            print(f"Now your own:  {_ourselves()} run -- YOUR-AGENT …")
     return 0 if all(row.as_expected or row.skipped for row in rows) else 1
 
 
-def _run_one(trial: DemoTrial, folder: Path, ceiling: Ceiling | str) -> Row:
+def _ourselves() -> str:
+    """What to type: the bare name where PATH has it, else the program beside this Python (after `make demo`)."""
+    beside = Path(sys.executable).with_name("fairtrial")
+    return "fairtrial" if shutil.which("fairtrial") or not beside.exists() else str(beside)
+
+
+def _store(otherwise: Path) -> Path:
+    """`demo.db` beside the usual store; in the folder `otherwise` where that cannot be written.
+
+    What earlier demos left stays: another demo may be running, and a name means its newest trial.
+    """
+    store = Path(state_folder(os.environ)) / "demo.db"
+    try:
+        store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        store.touch(mode=0o600)
+    except OSError:
+        return otherwise / store.name
+    return store
+
+
+def _run_one(trial: DemoTrial, folder: Path, store: Path, ceiling: Ceiling | str) -> Row:
     empty = Row(
         name=trial.name, what=trial.what, booked="-", ended_by="-", verdict="-", sentence="-", as_expected=False
     )
@@ -70,7 +104,7 @@ def _run_one(trial: DemoTrial, folder: Path, ceiling: Ceiling | str) -> Row:
     record = folder / f"{trial.name}.json"
     with running_standin(trial.steps, trial.faults) as server:
         command = [sys.executable, "-m", "fairtrial", "run", "--quiet", "--run", "demo", "--name", trial.name]
-        command += ["--store", str(folder / "store.db"), "--json", str(record), "--"]
+        command += ["--store", str(store), "--json", str(record), "--"]
         command += [*limits.before, sys.executable, "-m", "fairtrial.middleware.demo.agent", *limits.options]
         done = subprocess.run(
             command,
@@ -99,26 +133,42 @@ def _row(trial: DemoTrial, record: Trial) -> Row:
     as_expected = got == trial.expected if trial.expected[0] != "model" else got[0] == "model"
     if trial.name == "oom-harmless":
         as_expected = got[0] == "none" and any(p.cause == "container.oom_kill" for p in verdict.present)
-    words = [verdict.blame.value, verdict.grade.value if verdict.grade else "", verdict.cause or ""]
-    if verdict.present:
-        words.append(f"(present: {verdict.present[0].cause})")
+    present = f" (present: {verdict.present[0].cause})" if verdict.present else ""
     return Row(
         name=trial.name,
         what=trial.what,
         booked=f"{record.outcome.value} (exit {record.exit_code})",
-        ended_by=f"{ended.cause} ({ended.grade.value})" if ended else "nothing outside",
-        verdict=" ".join(word for word in words if word),
+        ended_by=f"{ended.cause} ({ended.grade.value})" if ended else "no outside event",
+        verdict=f"{headline(verdict)}{present}",
         sentence=verdict.sentence,
         as_expected=as_expected,
     )
 
 
-def _print_table(rows: list[Row]) -> None:
-    table = Table(title="What a harness would have booked, and what was true", show_lines=True)
+def _print_rows(rows: list[Row]) -> None:
+    """A table where there is room for it, else a block for each trial."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 160
+    title = "What a harness would have booked, and what was true"
+    if width < TABLE_WIDTH:
+        print(f"\n{title}")
+        for row in rows:
+            print("\n".join(_block(row, width)))
+        return
+    table = Table(title=title, show_lines=True)
     for name, ratio in (("trial", 2), ("booked", 2), ("ended by", 3), ("verdict", 3), ("in a sentence", 7)):
         table.add_column(name, ratio=ratio, overflow="fold")
     for row in rows:
-        sentence = row.skipped or row.sentence
-        note = "" if row.as_expected or row.skipped else "  [NOT AS WRITTEN DOWN BEFOREHAND]"
-        table.add_row(row.name, row.booked, row.ended_by, row.verdict, f"{sentence}{note}")
-    Console(width=None if sys.stdout.isatty() else 160, highlight=False, markup=False).print(table)
+        table.add_row(row.name, row.booked, row.ended_by, row.verdict, _sentence(row))
+    Console(width=width, highlight=False, markup=False).print(table)
+
+
+def _block(row: Row, width: int) -> list[str]:
+    lines = ["", row.name]
+    if not row.skipped:
+        lines += [f"  booked:   {row.booked}", f"  ended by: {row.ended_by}", f"  verdict:  {row.verdict}"]
+    return [*lines, *wrapped(_sentence(row), max(40, width))]
+
+
+def _sentence(row: Row) -> str:
+    note = "" if row.as_expected or row.skipped else "  [NOT AS WRITTEN DOWN BEFOREHAND]"
+    return f"{row.skipped or row.sentence}{note}"

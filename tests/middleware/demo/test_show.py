@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fairtrial.middleware.demo.box import Ceiling, memory_ceiling
+from fairtrial.middleware.demo.show import Row, _block
 from fairtrial.middleware.demo.trials import TRIALS
 
 ANYWHERE = [trial.name for trial in TRIALS if not trial.needs_ceiling]
@@ -37,7 +40,44 @@ def test_a_trial_is_judged_as_it_was_written_down_beforehand(name: str, tmp_path
     assert row["as_expected"]
     assert row["skipped"] is None
     assert f"[1/1] {name}" in done.stderr
-    assert list(tmp_path.glob(".local/**/*.db")) == [], "the user's own store is left alone"
+    stores = [path.name for path in tmp_path.glob(".local/**/*.db")]
+    assert stores == ["demo.db"], "the user's own store is left alone"
+
+
+def test_the_demo_ends_with_the_next_steps_and_they_work_as_typed(tmp_path: Path) -> None:
+    demo(tmp_path, "--only", "own-kill-9", PYTHONPATH=os.getcwd())
+    done = demo(tmp_path, "--only", "own-kill-9", PYTHONPATH=os.getcwd())
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("Look closer:")]
+    words = line.partition("fairtrial show ")[2].split()
+    shown = subprocess.run(
+        [sys.executable, "-m", "fairtrial", "show", *words], cwd=os.getcwd(), capture_output=True, text=True, check=True
+    )
+    assert "· own-kill-9" in shown.stdout, "the name means the newest"
+    assert re.search("Now your own:  .*fairtrial run --", done.stdout)
+
+
+def test_progress_is_one_line_each_and_says_where_the_memory_limits_stand(tmp_path: Path) -> None:
+    done = demo(tmp_path, "--only", "own-kill-9", PYTHONPATH=os.getcwd(), COLUMNS="40")
+    begun, ended = done.stderr.splitlines()
+    assert begun == "[1/1] own-kill-9: the model's command kills itself with signal 9 (exit 137, as after an OOM) …"
+    assert ended == "      → model, suspected"
+
+
+def test_a_narrow_terminal_gets_a_block_for_each_trial() -> None:
+    row = Row(
+        name="one",
+        what="something",
+        booked="failed (exit 1)",
+        ended_by="model_api.truncated (proved)",
+        verdict="infra, proved · model_api.truncated in step 2",
+        sentence="The model API cut the answer in the middle of the stream, and the agent gave up at once.",
+        as_expected=True,
+    )
+    lines = _block(row, 60)
+    assert lines[:3] == ["", "one", "  booked:   failed (exit 1)"]
+    assert max(len(line) for line in lines) <= 60
+    assert _block(replace(row, skipped="not run: no engine"), 60) == ["", "one", "  not run: no engine"]
+    assert "NOT AS WRITTEN" in _block(replace(row, as_expected=False), 200)[-1]
 
 
 def test_the_table_names_what_was_booked_what_ended_it_and_the_verdict(tmp_path: Path) -> None:
