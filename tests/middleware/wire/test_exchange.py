@@ -447,13 +447,13 @@ def test_a_corrupt_encoding_is_given_up_and_is_no_truncation() -> None:
 
 def test_unknown_paths_pass_and_are_recorded() -> None:
     wire = Wire()
-    wire.request(b"{}", path="/v1/responses?key=secret")
+    wire.request(b"{}", path="/v1/embeddings?key=secret")
     wire.head(media="application/json")
     wire.data(b"{}")
     wire.end()
     (ended,) = wire.ended()
     assert (ended.dialect, ended.request.operation, ended.outcome) == ("unknown", "other", "ok")
-    assert (ended.path, ended.reply.terminator) == ("/v1/responses", None)
+    assert (ended.path, ended.reply.terminator) == ("/v1/embeddings", None)
 
 
 def test_greetings_are_no_calls() -> None:

@@ -13,7 +13,7 @@ from fairtrial.middleware.wire.dialects import choose
         ("GET", "/v1/models", "openai", "openai_chat"),
         ("GET", "/v1/models", "anthropic", "anthropic_messages"),
         ("HEAD", "/", None, "anthropic_messages"),
-        ("POST", "/v1/responses", "openai", "unknown"),
+        ("POST", "/v1/responses", "openai", "openai_responses"),
         ("POST", "/v1beta/models/x:generateContent", None, "unknown"),
     ],
 )
