@@ -39,24 +39,6 @@ _QUERY: Final = re.compile(r"(?P<name>[?&;][^=&#\s]+=)(?P<value>[^&#\s]*)")
 _TOKEN_PATH: Final = re.compile(r"(?P<head>://[^/\s]+/t/)[A-Za-z0-9_-]{16,}")
 
 _KEPT_ARGUMENT_CHARS: Final = 200
-_TALKERS: Final = frozenset(
-    {
-        "claude",
-        "codex",
-        "opencode",
-        "gemini",
-        "qwen",
-        "aider",
-        "mini",
-        "mini-swe-agent",
-        "goose",
-        "crush",
-        "amp",
-        "pi",
-        "droid",
-    }
-)
-"""Programs that take a prompt as an argument."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -91,10 +73,9 @@ def mask_value(name: str, value: str) -> str:
 def mask_command(command: Sequence[str], *, keep_text: bool = False) -> list[str]:
     """A command line as it may be kept: secrets masked, and free text (a prompt) as its length unless `keep_text`.
 
-    Free text is: any argument of a program known to take prompts that has white space in it, and any argument
-    longer than 200 characters.
+    Free text is any argument with white space in it or longer than 200 characters, whatever the program: which of
+    them take prompts nobody can list, and a script of `sh -c` may hold one.  A prompt of one word stays.
     """
-    talks = any(argument.rsplit("/", 1)[-1] in _TALKERS for argument in command[:3])
     shown: list[str] = []
     secret_next = False
     for index, argument in enumerate(command):
@@ -102,18 +83,19 @@ def mask_command(command: Sequence[str], *, keep_text: bool = False) -> list[str
             shown.append(MASK)
             secret_next = False
             continue
-        name, equals, _ = argument.partition("=")
-        if argument.startswith("-") and not equals:
+        name, equals, value = argument.partition("=")
+        named = bool(equals) and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", name) is not None
+        if named and is_secret_name(name):
+            shown.append(f"{name}={MASK}")
+        elif index and not keep_text and _is_free_text(argument):
+            shown.append(f"{name}=<{len(value)} characters>" if named else f"<{len(argument)} characters>")
+        elif argument.startswith("-") and not equals:
             secret_next = is_secret_name(argument.lstrip("-"))
             shown.append(mask_text(argument))
-        elif equals and re.fullmatch(r"-{0,2}[A-Za-z_][A-Za-z0-9_.-]*", name) and is_secret_name(name):
-            shown.append(f"{name}={MASK}")
-        elif index and not keep_text and _is_free_text(argument, talks=talks):
-            shown.append(f"<{len(argument)} characters>")
         else:
             shown.append(mask_url(argument))
     return shown
 
 
-def _is_free_text(argument: str, *, talks: bool) -> bool:
-    return len(argument) > _KEPT_ARGUMENT_CHARS or (talks and any(char.isspace() for char in argument))
+def _is_free_text(argument: str) -> bool:
+    return len(argument) > _KEPT_ARGUMENT_CHARS or any(char.isspace() for char in argument)

@@ -80,6 +80,11 @@ def test_a_prompt_is_kept_as_its_length_only() -> None:
     assert mask_command(["/usr/bin/claude", "-p", "fix the bug", "--model", "x"]) == [
         "/usr/bin/claude", "-p", "<11 characters>", "--model", "x",
     ]  # fmt: skip
-    assert mask_command(["sh", "-c", "echo a; exit 3"]) == ["sh", "-c", "echo a; exit 3"]
+    assert mask_command(["python3", "agent.py", "--prompt", "a secret plan", "--task", "t1"]) == [
+        "python3", "agent.py", "--prompt", "<13 characters>", "--task", "t1",
+    ]  # fmt: skip
+    assert mask_command(["sh", "-c", "myagent 'a secret plan'"]) == ["sh", "-c", "<23 characters>"]
+    assert mask_command(["agent", "--prompt=a secret plan"]) == ["agent", "--prompt=<13 characters>"]
+    assert mask_command(["agent", "-pa secret plan"]) == ["agent", "<15 characters>"]
     assert mask_command(["sh", "-c", "x" * 300]) == ["sh", "-c", "<300 characters>"]
     assert mask_command(["claude", "-p", "fix the bug"], keep_text=True)[2] == "fix the bug"
