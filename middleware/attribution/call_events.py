@@ -86,12 +86,14 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
 def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
     """Whether the door saw enough to know that the agent itself was stopped by this call, and by nothing past the door.
 
-    A redirect, or an answer that no dialect reads, may have carried the agent elsewhere; a bare tool's request may be
-    the agent's tool and not the agent.
+    A redirect, or an answer that no dialect reads, may have carried the agent elsewhere; a bare tool's request, or one
+    of a conversation that shares nothing with the agent's first, may be the agent's tool and not the agent.
     """
     case = ctx.case
-    if case.past_door:
+    if case.past_door or any(call.id in case.alike for call in trouble.turn.calls):
         return False
+    if trouble.fault.cause == "model_api.rate_limited" and (case.others or case.strangers or case.alike):
+        return False  # others spent of the same limit, and a tool of the agent may be one of them
     if ctx.ever_completed:
         return True
     agents = {(a.value.request.user_agent or "").lower() for a in trouble.failed}

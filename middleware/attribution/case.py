@@ -44,6 +44,7 @@ from fairtrial.middleware.core.records import (
     Trial,
     Trust,
 )
+from fairtrial.middleware.steps.kinship import Asked, Kin, kinship
 from fairtrial.middleware.steps.placed import Assembly, Placed
 
 MAIN_ROLES: Final = frozenset({"step", "subagent", "compaction"})
@@ -191,6 +192,12 @@ class Case:
         self.ended_ns: int | None = _at(self.ended)
         self.calls: list[CallSeen] = _calls(assembly, self._attempts, self._open)
         self.main_calls, self.strangers = _without_strangers(self.calls)
+        kin = kinship([_asked(c) for c in self.main_calls])
+        self.others = [c for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.STRANGER]
+        """Calls that a tool of the agent may have made: they decide nothing."""
+        self.alike = frozenset(c.id for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.ALIKE)
+        """Ids of calls that are like the agent's own and share nothing with them: they prove nothing."""
+        self.main_calls = [c for c, k in zip(self.main_calls, kin, strict=True) if k is not Kin.STRANGER]
         self._by_step: dict[int, list[CallSeen]] = {}
         for call in self.main_calls:
             if call.step is not None:
@@ -297,6 +304,19 @@ class Case:
             a.started_ns + round((a.value.ttfb or 0.0) * 1e9)
             for a in self._attempts.values()
             if a.value.request.operation != "hello" and a.value.reply.status is not None and a.value.reply.status < 400
+        ]
+
+    @property
+    def failed_beside(self) -> list[CallSeen]:
+        """Failed calls that may have been a tool's, of conversations that did not get through later."""
+        last_good: dict[str | None, int] = {}
+        for call in self.others:
+            if call.completed:
+                last_good[call.request.first_user_digest] = call.started_ns
+        return [
+            c
+            for c in self.others
+            if not c.completed and last_good.get(c.request.first_user_digest, c.started_ns) <= c.started_ns
         ]
 
     # --- questions ---------------------------------------------------------------------------------------------
@@ -411,6 +431,23 @@ def _calls(assembly: Assembly, ended: dict[str, AttemptSeen], opened: dict[str, 
             )
         )
     return sorted(calls, key=lambda c: (c.started_ns, c.id))
+
+
+def _asked(call: CallSeen) -> Asked:
+    replies = [a.value.reply for a in call.attempts]
+    answered = [
+        a.started_ns + round((a.value.ttfb or 0.0) * 1e9)
+        for a in call.attempts
+        if a.value.reply.status is not None and a.value.reply.status < 400
+    ]
+    return Asked(
+        request=call.request,
+        started_ns=call.started_ns,
+        answered_ns=min(answered, default=None),
+        ended_ns=call.ended_ns,
+        completed=call.completed,
+        acts=any(r.tool_calls or r.open_tool_calls for r in replies) or not call.request.has_tools,
+    )
 
 
 def _without_strangers(calls: list[CallSeen]) -> tuple[list[CallSeen], list[CallSeen]]:

@@ -315,6 +315,10 @@ def _model(ctx: Context, events: Sequence[Event]) -> _Ruling:
     if events:
         said += f" {_in_passing(events)}"
     flips = "turns to infra if an outside event turns up in late evidence"
+    beside = model.failed_beside(ctx)
+    if beside:
+        said += f" {beside}"
+        flips = "turns to infra if the calls that failed beside it were a part of the agent"
     struck = model.command_killed(ctx.case)
     if struck:
         said += f" {struck}"
@@ -324,7 +328,7 @@ def _model(ctx: Context, events: Sequence[Event]) -> _Ruling:
         flips = f"{flips}; turns if something failed in what was not watched: {listed(unwatched)}"
     return _Ruling(
         blame=Blame.MODEL,
-        grade=Grade.SUSPECTED if unwatched or struck else Grade.PROVED,
+        grade=Grade.SUSPECTED if unwatched or struck or beside else Grade.PROVED,
         sentence=said,
         flips_if=flips,
         evidence=tuple(model.clearing(ctx)),

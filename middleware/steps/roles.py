@@ -7,6 +7,7 @@ In: folded calls of one trial, in order.  Out: one role for each.
 - *title*: no tools while other calls of the session have them, and a history of one exchange; *compaction*: the same
   with a longer history, a history that falls back and is not continued, or the last word of a conversation that then
   begins anew;
+- *subagent* as well: a conversation of another client than the agent's own (`kinship.py`), such as a tool's;
 - *step*: everything else.
 It deliberately does not read texts.  It can be wrong where a client sends no session id and runs two agents at once
 that end together: both are then counted as steps.
@@ -21,6 +22,7 @@ from collections.abc import Sequence
 from fairtrial.middleware.core.records import CallRole
 from fairtrial.middleware.steps.attempts import FoldedCall
 from fairtrial.middleware.steps.identity import NO_SESSION, SessionKey, extends, session_key
+from fairtrial.middleware.steps.kinship import Asked, Kin, kinship
 
 
 def assign_roles(calls: Sequence[FoldedCall]) -> list[CallRole]:
@@ -35,7 +37,28 @@ def assign_roles(calls: Sequence[FoldedCall]) -> list[CallRole]:
         sessions.setdefault(session_key(request), []).append(i)
     for key, members in sessions.items():
         _within_session(calls, members, roles, named=key != NO_SESSION)
+    main = [i for i, role in enumerate(roles) if role in {"step", "subagent", "compaction"}]
+    for i, kin in zip(main, kinship([_asked(calls[i]) for i in main]), strict=True):
+        if kin is Kin.STRANGER:
+            roles[i] = "subagent"
     return roles
+
+
+def _asked(call: FoldedCall) -> Asked:
+    answered = [
+        a.started_wall_ns + round((a.facts.ttfb or 0.0) * 1e9)
+        for a in call.attempts
+        if a.reply.status is not None and a.reply.status < 400
+    ]
+    reply = call.reply
+    return Asked(
+        request=call.request,
+        started_ns=call.started_wall_ns,
+        answered_ns=min(answered, default=None),
+        ended_ns=call.ended_wall_ns,
+        completed=call.completed,
+        acts=bool(reply.tool_calls or reply.open_tool_calls) or not call.request.has_tools,
+    )
 
 
 def _within_session(calls: Sequence[FoldedCall], members: list[int], roles: list[CallRole], *, named: bool) -> None:

@@ -238,7 +238,7 @@ def _unanswered_question(ctx: Context, at_ns: int) -> str | None:
     blind = any("model_api" in b.families and b.since_ns <= at_ns for b in ctx.watch.blind)
     unread = any(c.role == "probe" and c.last is not None and c.last.value.dialect == "unknown" for c in case.calls)
     unended = any(c.open_attempts for c in case.calls)
-    if blind or unread or unended or case.strangers or case.past_door or not ctx.watch.door_watched:
+    if blind or unread or unended or case.strangers or case.others or case.past_door or not ctx.watch.door_watched:
         return None
     if any(answered <= at_ns for answered in case.answered_ns):
         return None

@@ -18,7 +18,7 @@ from fairtrial.middleware.attribution.case import AttemptSeen, Case, evidence
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS, KILLED_CODES
 from fairtrial.middleware.attribution.rules.container_oom import name_of
-from fairtrial.middleware.attribution.sentences import count, listed, signal_name
+from fairtrial.middleware.attribution.sentences import count, listed, signal_name, statuses
 from fairtrial.middleware.core.records import ContainerUse, Evidence, PhaseName, Step
 
 FAMILY_WORDS: Final[dict[str, str]] = {
@@ -42,7 +42,7 @@ class Doubt:
 
 def doubt(ctx: Context) -> Doubt | None:
     """The first thing that keeps the model from being due, or None."""
-    return _no_calls(ctx) or _open_calls(ctx) or _memory(ctx) or _vanished(ctx) or _trace(ctx)
+    return _no_calls(ctx) or _open_calls(ctx) or _failed_last(ctx) or _memory(ctx) or _vanished(ctx) or _trace(ctx)
 
 
 def clearing(ctx: Context) -> list[Evidence]:
@@ -91,6 +91,19 @@ def own_kill(case: Case) -> str:
         said = f" A command of step {step.index} ended with exit code 137 without a kill for memory: "
         return said + "a process of the trial killed it."
     return ""
+
+
+def failed_beside(ctx: Context) -> str:
+    """A clause about failed calls that may have been a tool's, or of a part of the agent that it went on without."""
+    failed = ctx.case.failed_beside
+    if not failed:
+        return ""
+    told = statuses(a.value.reply.status for c in failed for a in c.attempts)
+    how = f" ({told})" if told else ""
+    return (
+        f"{count(len(failed), 'call')} of another conversation failed beside it{how}: a tool's, or a part of the agent "
+        "that it went on without."
+    )
 
 
 def command_killed(case: Case) -> str:
@@ -142,6 +155,22 @@ def _open_calls(ctx: Context) -> Doubt | None:
                 by=tuple(a.placed.id for a in turn.attempts),
             )
     return None
+
+
+def _failed_last(ctx: Context) -> Doubt | None:
+    """A call that may have been a tool's failed, and the agent asked nothing more: was it the agent's?"""
+    asked = max((c.started_ns for c in ctx.case.main_calls), default=0)
+    last = [c for c in ctx.case.failed_beside if c.started_ns > asked]
+    if not last:
+        return None
+    told = statuses(a.value.reply.status for c in last for a in c.attempts)
+    how = f" ({told})" if told else ""
+    return Doubt(
+        why=f"The last model call was of another conversation than the agent's and failed{how}; it may have been the "
+        "agent's or a tool's",
+        remedy="Read the command's last lines: if the agent itself made that call, run the trial again.",
+        by=tuple(i for c in last for i in c.ids),
+    )
 
 
 def _memory(ctx: Context) -> Doubt | None:

@@ -6,7 +6,7 @@ an innocent one.
 
 import pytest
 
-from fairtrial.middleware.core.observations import ReplyFacts
+from fairtrial.middleware.core.observations import ReplyFacts, RequestFacts, ToolUse
 from tests.middleware.attribution.scene import Scene, ended, summary
 
 
@@ -148,3 +148,99 @@ def test_an_address_that_never_gave_a_reply_of_the_api_is_the_operators(reply: d
 def test_a_status_about_the_requests_own_form_is_the_clients(status: int) -> None:
     verdict = started().refused(status).end(1).verdict()
     assert summary(verdict) == ("harness", "suspected", "model_api.client_error", 2)
+
+
+# --- a tool of the agent that calls the door itself -----------------------------------------------------------------
+
+
+def of_a_tool(told: Scene, **changes: object) -> RequestFacts:
+    """The agent's libraries, key and tools; a conversation of its own."""
+    alone: dict[str, object] = {
+        "session": None,
+        "first_user_digest": "hello",
+        "message_digests": ["hello"],
+        "history_len": 1,
+        "assistant_turns": 0,
+        "body_digest": "hello",
+    }
+    return told.request(**(alone | changes))
+
+
+JUNK = [401, 429, 500, 503, 529]
+
+
+@pytest.mark.parametrize("status", JUNK)
+@pytest.mark.parametrize("has_tools", [True, False])
+def test_a_tools_own_failed_call_as_the_last_one_is_nobodys(status: int, has_tools: bool) -> None:
+    told = started()
+    told.attempt(ReplyFacts(status=status), outcome="error", request=of_a_tool(told, has_tools=has_tools))
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("indeterminate", None, None, None)
+    assert ended(verdict) is None
+    assert "agent's or a tool's" in verdict.sentence
+
+
+@pytest.mark.parametrize("status", JUNK)
+def test_a_tools_own_failed_call_in_the_middle_is_no_reason(status: int) -> None:
+    told = started()
+    told.attempt(ReplyFacts(status=status), outcome="error", request=of_a_tool(told))
+    verdict = told.call().ran(1).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("model", "suspected", None, None)
+    assert verdict.present == []
+    assert "another conversation" in verdict.sentence
+
+
+def test_a_tool_that_got_through_once_is_still_no_agent() -> None:
+    told = started()
+    told.attempt(ReplyFacts(status=200, terminator=True, stop_reason="end_turn"), request=of_a_tool(told))
+    told.attempt(ReplyFacts(status=500), outcome="error", request=of_a_tool(told, body_digest="again"))
+    assert told.end(1).verdict().blame == "indeterminate"
+
+
+def test_a_tool_whose_calls_all_got_through_changes_nothing() -> None:
+    told = started()
+    told.attempt(ReplyFacts(status=200, terminator=True, stop_reason="end_turn"), request=of_a_tool(told))
+    verdict = told.call().ran(1).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("model", "proved", None, None)
+
+
+def test_the_same_failure_in_the_agents_own_conversation_is_proved() -> None:
+    told = started()
+    own = told.request(session=None, session_kind=None)
+    told.attempt(ReplyFacts(status=500, provider_id=True), outcome="error", request=own)
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
+
+
+def test_a_conversation_like_the_agents_is_at_most_suspected() -> None:
+    told = Scene(user_agent="my-agent/1")
+    first = told.request(session=None, system_digest="prompt")
+    told.attempt(ReplyFacts(status=200, terminator=True, tool_calls=[ToolUse(id="t")]), request=first)
+    told.attempt(ReplyFacts(status=529), outcome="error", request=of_a_tool(told, system_digest="prompt"))
+    verdict = told.end(1).verdict()
+    assert summary(verdict)[:3] == ("infra", "suspected", "model_api.overloaded")
+
+
+def test_a_rate_limit_of_which_a_tool_may_have_spent_is_only_suspected() -> None:
+    told = started()
+    told.attempt(ReplyFacts(status=200, terminator=True, stop_reason="end_turn"), request=of_a_tool(told))
+    assert summary(told.refused(429, times=3).end(1).verdict())[:3] == ("infra", "suspected", "model_api.rate_limited")
+
+
+@pytest.mark.parametrize("user_agent", ["curl/8.5.0", "Wget/1.21", "Python-urllib/3.11", ""])
+def test_a_bare_tool_that_is_all_that_ever_called_proves_nothing(user_agent: str) -> None:
+    verdict = Scene(user_agent=user_agent).refused(500, times=3).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "model_api.server_error", 1)
+
+
+def test_an_agent_whose_first_call_never_got_through_is_proved() -> None:
+    verdict = Scene().refused(500, times=3).end(1).verdict()
+    assert summary(verdict) == ("infra", "proved", "model_api.server_error", 1)
+    assert verdict.ended_as == "never_ran"
+
+
+def test_an_answer_that_no_dialect_reads_may_have_been_the_agents() -> None:
+    told = Scene()
+    unread = {"dialect": "unknown", "parse": "none", "method": "POST", "request": RequestFacts(operation="other")}
+    told.attempt(ReplyFacts(status=200), outcome="ok", **unread)  # type: ignore[arg-type]
+    verdict = told.refused(500, times=3).end(1).verdict()
+    assert (verdict.blame, verdict.grade, verdict.ended_as) == ("infra", "suspected", "agent.gave_up")

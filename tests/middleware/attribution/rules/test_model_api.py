@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fairtrial.middleware.core.observations import ReplyFacts, RequestFacts
+from fairtrial.middleware.core.observations import ReplyFacts
 from fairtrial.middleware.core.records import Trust
 from tests.middleware.attribution.scene import Scene, ended, storm, summary
 
@@ -164,7 +164,8 @@ def test_a_failed_tls_handshake_is_suspected_and_the_operators_when_the_trust_st
 
 def test_a_failed_title_call_is_nobodys_end() -> None:
     told = started()
-    aside = RequestFacts(operation="chat", model="small", has_tools=False, history_len=1, user_agent=told.user_agent)
+    title: dict[str, object] = {"first_user_digest": "t", "message_digests": ["t"], "body_digest": "title"}
+    aside = told.request(model="small", has_tools=False, history_len=1, **title)
     told.attempt(ReplyFacts(status=529), outcome="error", request=aside).call(tools=0)
     assert summary(told.end(1).verdict()) == ("model", "proved", None, None)
 
