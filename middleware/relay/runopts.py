@@ -22,23 +22,28 @@ _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _URL: Final = re.compile(r"https?://[^/?#\s]+[^\s]*", re.IGNORECASE)
 
 _EPILOG: Final = """\
-COMMAND keeps its stdin, stdout, stderr, terminal, signals, working folder and exit status; fairtrial speaks on stderr
-when it is over (one line when it passed). What fairtrial changes in the command's environment is listed by --verbose.
+COMMAND keeps its stdin, stdout, stderr, terminal, signals, working folder and
+exit status; fairtrial speaks on stderr when it is over (one line when it
+passed). --verbose lists what is changed in the command's environment.
 
 exit status:
   the command's own, also its death by a signal. Else:
-  2     the line above cannot be understood, or asks for something that is not built yet
-  69    --require, and fairtrial cannot observe on this machine (without --require the command runs unobserved)
+  2     the line above cannot be understood, or asks for what is not built yet
+  69    --require, and fairtrial cannot observe on this machine (without
+        --require the command runs unobserved)
   70    --require, and fairtrial itself is at fault
-  75    --gate, and the failure was the infrastructure's: worth a retry
+  75    --gate, and what ended the failed trial is proved and may be the
+        infrastructure's: worth a retry
   78    --require, and a setting is wrong
   126   COMMAND is there but cannot be executed
   127   COMMAND was not found
 
 examples:
   fairtrial run -- claude -p "fix the failing test"
-  fairtrial run --run nightly --task django-123 --json verdict.json --gate -- mini -t "…"
-  fairtrial run --upstream anthropic=https://gateway.example/anthropic -- claude -p "…"
+  fairtrial run --run nightly --task django-123 --json verdict.json --gate \\
+      -- mini -t "…"
+  fairtrial run --upstream anthropic=https://gateway.example/anthropic \\
+      -- claude -p "…"
 """
 
 
@@ -171,13 +176,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="fairtrial run",
         usage="fairtrial run [options] -- COMMAND …",
-        description="Run COMMAND with its model calls and containers observed; say afterwards what any failure was.",
+        description="Run COMMAND with its model calls and containers observed; say afterwards what\nany failure was.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     naming = parser.add_argument_group("what this trial is called")
-    naming.add_argument("--run", metavar="NAME", help="the configuration it belongs to; trials of one run are compared")
+    naming.add_argument("--run", metavar="NAME", help="the configuration it belongs to; `trials --run NAME` lists them")
     naming.add_argument("--name", metavar="TRIAL", help="a name for people; the id is made by fairtrial")
     naming.add_argument("--task", metavar="TASK", help="the task it attempts")
     naming.add_argument("--try", metavar="N", dest="try_", type=_count, help="which repetition of the task, from 1")
@@ -222,7 +227,11 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="write the trial's record (fairtrial.trial/1) here; - is stdout, once COMMAND has ended",
     )
-    output.add_argument("--gate", action="store_true", help="exit 75 when a failure was the infrastructure's (proved)")
+    output.add_argument(
+        "--gate",
+        action="store_true",
+        help="exit 75 when it failed and the event that ended it is proved and may be the infrastructure's",
+    )
     output.add_argument("--require", action="store_true", help="do not run COMMAND when it cannot be observed")
     loudness = output.add_mutually_exclusive_group()
     loudness.add_argument("--quiet", action="store_true", help="say nothing when it passed")

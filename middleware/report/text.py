@@ -206,7 +206,7 @@ def _changes(mutations: list[Mutation], width: int) -> list[str]:
     names = [m.what.removeprefix(_ENVIRONMENT) for m in mutations if m.what.startswith(_ENVIRONMENT)]
     lines: list[str] = []
     if names:
-        text = f"{plural(len(names), 'variable')} of the command (--json shows old and new): {', '.join(names)}"
+        text = f"{plural(len(names), 'variable')} of the command (--json: old, new, side effects): {', '.join(names)}"
         lines += wrapped(text, width)
     for mutation in mutations:
         if not mutation.what.startswith(_ENVIRONMENT):

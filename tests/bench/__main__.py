@@ -1,33 +1,72 @@
-"""`make bench`: measures the budgets of DESIGN section 7 that are built, prints a table, and fails where one is broken.
+"""`make bench`: measures the budgets that are built, prints a table, and fails where one is broken.
 
-`python -m tests.bench [start_end …]` runs only the named parts.
+`python -m tests.bench [--markdown] [start_end …]` runs only the named parts; `--markdown` prints the tables of
+docs/measurements.md instead, with the machine they were measured on.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
-import sys
+import os
+import platform
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
+from fairtrial.middleware.app import cpu_model
 from tests.bench.rows import Row
 
 PARTS = ("start_end", "relay")
+HEADER = ("what", "measured", "budget", "holds", "how")
 
 
-def main(chosen: list[str]) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Exit status 1 when a measured budget does not hold."""
+    parser = argparse.ArgumentParser(prog="tests.bench")
+    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)}")
+    options = parser.parse_args(arguments)
+    write = markdown_line if options.markdown else plain_line
+    if options.markdown:
+        print(f"Measured {datetime.now(UTC):%Y-%m-%d} on {machine()}.")
     broken = 0
-    for part in chosen or PARTS:
+    for part in options.parts or PARTS:
         rows: Callable[[], Iterator[Row]] = importlib.import_module(f"tests.bench.{part}").rows
-        print(f"\n{part}")
+        print(f"\n### {part}\n\n{markdown_head()}" if options.markdown else f"\n{part}")
         for row in rows():
-            figure = "not measured" if row.value is None else f"{row.value:.4g} {row.unit}"
-            budget = "" if row.budget is None else f"{row.sense} {row.budget:g} {row.unit}"
-            mark = {True: "ok", False: "BROKEN", None: "-"}[row.held]
-            print(f"  {mark:<7}{row.what:<62}{figure:<16}{budget:<18}{row.how}", flush=True)
+            print(write(row), flush=True)
             broken += row.held is False
     return 1 if broken else 0
 
 
+def cells(row: Row) -> tuple[str, str, str, str, str]:
+    """As `HEADER` names them."""
+    figure = "not measured" if row.value is None else f"{row.value:.4g} {row.unit}"
+    budget = "" if row.budget is None else f"{row.sense} {row.budget:g} {row.unit}"
+    return row.what, figure, budget, {True: "ok", False: "BROKEN", None: "-"}[row.held], row.how
+
+
+def plain_line(row: Row) -> str:
+    """For a terminal."""
+    what, figure, budget, holds, how = cells(row)
+    return f"  {holds:<7}{what:<62}{figure:<16}{budget:<18}{how}"
+
+
+def markdown_head() -> str:
+    """The two lines above the rows."""
+    return f"| {' | '.join(HEADER)} |\n|{'---|' * len(HEADER)}"
+
+
+def markdown_line(row: Row) -> str:
+    """One row of a table of docs/measurements.md."""
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells(row))} |"
+
+
+def machine() -> str:
+    """Where it was measured: processor, cores, kernel, Python."""
+    cpu = cpu_model() or platform.machine()
+    return f"{cpu}, {os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}"
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    raise SystemExit(main())

@@ -92,7 +92,10 @@ def test_a_malformed_line_ends_with_status_2_and_a_remedy(
     assert "`fairtrial run --help`" in error
 
 
-def test_help_names_every_option_and_every_exit_status(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_names_every_option_and_every_exit_status(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as caught:
         runopts.parse(["--help"])
     assert caught.value.code == 0
@@ -108,6 +111,7 @@ def test_help_names_every_option_and_every_exit_status(capsys: pytest.CaptureFix
         "--store",
     ):
         assert word in text
+    assert max(len(line) for line in text.splitlines()) <= 80
     for not_built in ("--headroom", "--via"):
         assert not_built not in text
     for status in ("69", "70", "75", "78", "126", "127"):

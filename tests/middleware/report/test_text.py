@@ -184,7 +184,7 @@ def test_show_has_every_part_and_no_control_character() -> None:
         "dropped: 3",
         "would change: it turns to proved if it is killed again",
         "ended by: container.oom_kill (proved) in step 1; ended as: agent.gave_up",
-        "1 variable of the command (--json shows old and new): X_URL",
+        "1 variable of the command (--json: old, new, side effects): X_URL",
         "reset: 0 (per step)",
         "stall_s 90",
         "started: 2026-11-29 10:00:00Z",
