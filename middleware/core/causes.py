@@ -232,8 +232,8 @@ _CONTAINER: Final = (
         "({kills}; peak {peak}).",
         "To decide whose demand it was, run {what} again in a container with up to {ceiling} "
         "({k} x {limit}): if it passes there, the limit was at fault; if it is killed again, the model was.",
-        note="proved by VERDICTS section 3 only (replay, other trials' peaks, a host-side kill within the floor, "
-        "harness support alone over the ceiling)",
+        note="proved only by more than the kill: the command run again, other trials' peaks, a host-side kill within "
+        "the floor, harness support alone over the ceiling",
         sources=_KILLS,
         built=True,
     ),
@@ -319,7 +319,7 @@ _CONTAINER: Final = (
         _SUSPECTED,
         "The container was throttled by its CPU limit.",
         "Run the trial again with a higher CPU ceiling.",
-        note="proved by VERDICTS section 4",
+        note="proved when the time it took is what the limit that fired lacked",
     ),
     _cause(
         "container.disk_slow",
@@ -328,7 +328,7 @@ _CONTAINER: Final = (
         _SUSPECTED,
         "The container waited for the disk.",
         _ASK_NODE,
-        note="proved by VERDICTS section 4",
+        note="proved when the time it took is what the limit that fired lacked",
     ),
     _cause(
         "container.disk_full",
