@@ -29,6 +29,23 @@ MINI_QUIET = {
     "MSWEA_COST_TRACKING": "ignore_errors",
     "MSWEA_SILENT_STARTUP": "1",
 }
+CODEX_SETTINGS = """\
+model = "stand-in"
+model_provider = "standin"
+check_for_update_on_startup = false
+
+[model_providers.standin]
+name = "standin"
+base_url = "{url}"
+env_key = "STANDIN_KEY"
+wire_api = "responses"
+
+[analytics]
+enabled = false
+
+[otel]
+exporter = "none"
+"""
 
 
 class ToolMissing(Exception):
@@ -51,6 +68,11 @@ def _tool(stamp: str, program: str) -> Path:
 def claude_program() -> Path:
     """The claude command. Raises ToolMissing."""
     return _tool("claude", "npm-claude/node_modules/.bin/claude")
+
+
+def codex_program() -> Path:
+    """The codex command. Raises ToolMissing."""
+    return _tool("codex", "npm-codex/node_modules/.bin/codex")
 
 
 def mini_program() -> Path:
@@ -80,6 +102,20 @@ def claude_command(prompt: str, *, output_format: str = "json") -> list[str]:
     verbose = ["--verbose"] if output_format == "stream-json" else []
     program = str(claude_program())
     return [program, "-p", prompt, "--output-format", output_format, *verbose, "--allowedTools", "Bash"]
+
+
+def codex_environment(home: Path, base_url: str, **more: str) -> dict[str, str]:
+    """For Codex, whose settings are a file: it is written into HOME; `base_url` without /v1 (it is added)."""
+    folder = home / ".codex"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(CODEX_SETTINGS.format(url=f"{base_url}/v1"))
+    return clean_environment(home, STANDIN_KEY="dummy", **more)
+
+
+def codex_command(prompt: str) -> list[str]:
+    """Codex without a terminal, its events as JSON lines, its shell without a sandbox of its own."""
+    program = str(codex_program())
+    return [program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt]
 
 
 def mini_environment(home: Path, docker_host: str, base_url: str | None, **more: str) -> dict[str, str]:

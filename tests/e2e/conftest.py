@@ -59,6 +59,15 @@ def claude() -> Path:
 
 
 @pytest.fixture(scope="session")
+def codex() -> Path:
+    """The installed Codex; skips where there is none."""
+    try:
+        return clients.codex_program()
+    except clients.ToolMissing as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
 def mini() -> Path:
     """The installed mini-swe-agent; skips where there is none."""
     try:

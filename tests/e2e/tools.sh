@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs the real harnesses that tests/e2e runs: Claude Code (npm) and mini-swe-agent (pip, in a venv of its own).
+# Installs the real harnesses that tests/e2e runs: Claude Code and Codex (npm), mini-swe-agent (pip, in a venv of its
+# own).
 #
-#   tests/e2e/tools.sh [claude] [mini]        (default: both)
+#   tests/e2e/tools.sh [claude] [codex] [mini]        (default: all)
 #
 # Into $FAIRTRIAL_E2E_DIR, else .e2e/ at the top of the repository; nothing outside of it is changed.
 # Idempotent: a tool whose stamp names the wanted version is left alone. Prints one line per tool; what could not be
@@ -9,6 +10,7 @@
 set -u
 
 CLAUDE_VERSION=2.1.197        # the newest that declares Node 20
+CODEX_VERSION=0.171.0         # one binary of 400 MB, any Node starts it
 MINI_VERSION=2.4.6
 LITELLM_VERSION=1.110.2
 
@@ -47,6 +49,22 @@ install_claude() {
     esac
 }
 
+install_codex() {
+    if stamped codex "$CODEX_VERSION"; then say "codex: have $CODEX_VERSION"; return; fi
+    if ! command -v npm >/dev/null 2>&1; then could_not codex "npm is not on PATH (Debian: apt-get install npm)"; return; fi
+    if ! HOME="$root/home" npm install --no-fund --no-audit --loglevel=error --cache "$root/npm-cache-codex" --prefix "$root/npm-codex" \
+        "@openai/codex@$CODEX_VERSION" > "$root/log/codex.log" 2>&1; then
+        could_not codex "npm install failed: $(tail -n 1 "$root/log/codex.log") (all of it: $root/log/codex.log)"
+        return
+    fi
+    rm -rf "$root/npm-cache-codex"
+    found=$(HOME="$root/home" "$root/npm-codex/node_modules/.bin/codex" --version 2>/dev/null < /dev/null)
+    case "$found" in
+        *" $CODEX_VERSION") done_with codex "$CODEX_VERSION" ;;
+        *) could_not codex "installed, but --version answers: $found" ;;
+    esac
+}
+
 # A Python of the wanted kind: $FAIRTRIAL_E2E_PYTHON, else the repository's own venv, else python3.
 python_to_use() {
     for candidate in "${FAIRTRIAL_E2E_PYTHON:-}" "$here/../../.venv/bin/python" python3; do
@@ -71,12 +89,13 @@ install_mini() {
     fi
 }
 
-[ $# -gt 0 ] || set -- claude mini
+[ $# -gt 0 ] || set -- claude codex mini
 for tool in "$@"; do
     case "$tool" in
         claude) install_claude ;;
+        codex) install_codex ;;
         mini) install_mini ;;
-        *) say "unknown tool: $tool (known: claude, mini)"; failed=1 ;;
+        *) say "unknown tool: $tool (known: claude, codex, mini)"; failed=1 ;;
     esac
 done
 exit $failed
