@@ -144,6 +144,11 @@ def _one(database: sqlite3.Connection, wanted: str) -> TrialRow:
     if len(rows) > 1 and len({row.name for row in rows}) > 1:
         shown = ", ".join(row.trial[-12:] for row in rows[:5])
         _leave(f"{wanted!r} may be {len(rows)} trials: {shown}; type more of the id")
+    if len(rows) > 1:
+        print(
+            f"fairtrial: the newest of {len(rows)} trials named {wanted!r}; `fairtrial trials` lists their ids",
+            file=sys.stderr,
+        )
     return rows[0]
 
 
@@ -279,14 +284,14 @@ def show(
         print(f"\nREPLAY  from {len(kept)} observations: {changed}")
 
 
-@app.command(rich_help_panel=_MACHINE)
+@app.command(rich_help_panel=_MACHINE, context_settings={"ignore_unknown_options": True})
 def doctor(
     command: Annotated[
-        list[str] | None, typer.Argument(help="The command that you want to run under fairtrial.")
+        list[str] | None, typer.Argument(help="The command that you want to run under fairtrial, as you would type it.")
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """What fairtrial can see on this machine, and what `run` would change."""
+    """What fairtrial can see on this machine, and what `run` would change:  fairtrial doctor claude -p x"""
     from fairtrial.middleware.doctor import examine, print_findings
 
     findings = examine(dict(os.environ), command or [])

@@ -85,6 +85,21 @@ def test_show_last_is_the_newest_and_names_find_their_trial(home: Path) -> None:
         assert (record.trial, record.task, record.run) == (first, "t1", "nightly")
 
 
+def test_a_name_of_several_trials_means_the_newest_and_that_is_said(home: Path, tmp_path: Path) -> None:
+    store = str(tmp_path / "twins.db")
+    for code in ("3", "4"):
+        fairtrial(home, "run", "--name", "twin", "--store", store, "--", "sh", "-c", f"exit {code}")
+    said = fairtrial(home, "show", "twin", "--store", store)
+    assert "booked: failed (exit 4)" in said.stdout
+    assert "the newest of 2 trials named 'twin'" in said.stderr
+
+
+def test_doctor_takes_a_command_as_it_would_be_typed(home: Path) -> None:
+    said = fairtrial(home, "doctor", "sh", "-c", "exit 3", "--json")
+    assert (said.returncode, said.stderr) == (0, "")
+    assert [row["state"] for row in json.loads(said.stdout) if row["name"] == "command"] == ["ok"]
+
+
 def test_replay_computes_the_same_and_another_threshold_is_printed(home: Path) -> None:
     said = fairtrial(home, "show", "--replay", "--set", "stall_s=7").stdout
     assert "the same as stored" in said
