@@ -165,7 +165,8 @@ def _print_rows(rows: list[Row]) -> None:
 def _block(row: Row, width: int) -> list[str]:
     lines = ["", row.name]
     if not row.skipped:
-        lines += [f"  booked:   {row.booked}", f"  ended by: {row.ended_by}", f"  verdict:  {row.verdict}"]
+        for line in (f"booked:   {row.booked}", f"ended by: {row.ended_by}", f"verdict:  {row.verdict}"):
+            lines += wrapped(line, max(40, width), hang=" " * 12)
     return [*lines, *wrapped(_sentence(row), max(40, width))]
 
 
