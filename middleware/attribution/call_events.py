@@ -135,6 +135,8 @@ def _what_it_bent(trouble: Trouble) -> str:
     if trouble.fell_back:
         given_up = listed(trouble.fell_back)
         return f"The client then went on with something given up ({given_up}), which bends every later step."
+    if trouble.fault.blame is Blame.FAIRTRIAL:
+        return "A later call succeeded, but a direct connection would not have had this."
     if trouble.turn.calls[0].role == "subagent":
         return "It was a subagent's call; the main agent went on without its work."
     return "The client took the broken reply for an answer and went on with it."

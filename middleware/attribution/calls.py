@@ -21,7 +21,7 @@ from fairtrial.middleware.attribution.coverage import Watch
 from fairtrial.middleware.attribution.events import Standing
 from fairtrial.middleware.attribution.faults import Fault, classify
 from fairtrial.middleware.attribution.thresholds import Thresholds
-from fairtrial.middleware.core.records import PhaseName, Question
+from fairtrial.middleware.core.records import Blame, PhaseName, Question
 
 _CITED: Final = 12
 
@@ -120,6 +120,7 @@ def troubles_of(case: Case, turns: list[Turn], watch: Watch, thresholds: Thresho
                 ends_with=ends_with,
                 thresholds=thresholds,
                 served=upstream(attempt.value) in served,
+                suspended_s=case.suspended_s(attempt.started_ns, attempt.ended_ns),
             )
             if fault is not None:
                 faults.append((attempt, fault))
@@ -190,6 +191,8 @@ def _failed(
             why_present="the client took the broken reply for an answer and went on",
         )
     lost = turn.calls[0].role == "subagent" and not any(_same_agent(turn, t) and t.completed for t in later)
+    # What fairtrial broke itself is never without weight: a direct connection would not have had it.
+    lost = lost or fault.blame is Blame.FAIRTRIAL
     return Trouble(
         turn=turn,
         fault=fault,

@@ -9,7 +9,7 @@ Observations of trust `inside` (anything that the agent can write) are not in it
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from fairtrial.middleware.core.clock import rfc3339, wall_ns_of
@@ -27,6 +27,7 @@ from fairtrial.middleware.core.observations import (
     GapSeen,
     HostCounters,
     KernelOomKill,
+    Note,
     OomKill,
     RequestFacts,
     TrialEnded,
@@ -62,8 +63,8 @@ class AttemptSeen:
     started_ns: int
     ended_ns: int
     whole: bool
-    """A reply that is not an error and came whole, as the door read it.  A cut after the stop reason lost only the end
-    mark: nothing of the reply is missing."""
+    """A reply that is not an error and came whole, as the door read it; or one cut behind its stop reason that the
+    client took all the same, as a later request of the conversation shows."""
 
     @property
     def length_s(self) -> float:
@@ -190,6 +191,9 @@ class Case:
         self._kill_keys = {(g.container, g.step) for g in self.kills}
         self.started_ns = wall_ns_of(self.trial.started)
         self.ended_ns: int | None = _at(self.ended)
+        self.suspended = _suspensions(assembly)
+        """Times in which the whole run was stopped (Ctrl-Z), wall ns."""
+        _take_back(self._attempts)
         self.calls: list[CallSeen] = _calls(assembly, self._attempts, self._open)
         self.main_calls, self.strangers = _without_strangers(self.calls)
         kin = kinship([_asked(c) for c in self.main_calls])
@@ -347,6 +351,25 @@ class Case:
         reply = last.last.value.reply
         return not reply.tool_calls and (reply.stop_reason is None or reply.stop_reason in NATURAL_STOPS)
 
+    def suspended_s(self, since_ns: int, until_ns: int) -> float:
+        """How much of a time the whole run was stopped, s."""
+        return sum(max(0, min(until_ns, b) - max(since_ns, a)) for a, b in self.suspended) / 1e9
+
+    def begun_by_a_tool(self, container: ContainerCase) -> bool:
+        """Started while a tool was at work, beside a container that was there before: the agent's own doing."""
+        if container.seen is None or container.role != "main" or container.id == "own":
+            return False
+        begun = _begun(container)
+        earlier = any(
+            other.role == "main" and other.seen is not None and _begun(other) < begun
+            for other in self.containers.values()
+            if other is not container and other.id != "own"
+        )
+        if not earlier:
+            return False
+        asked = [c for c in self.main_calls if c.ended_ns is not None and c.ended_ns <= begun]
+        return bool(asked) and any(a.value.reply.tool_calls for a in asked[-1].attempts)
+
     def killed_in(self, container: str, step: int | None) -> bool:
         return (container, step) in self._kill_keys
 
@@ -366,6 +389,13 @@ class Case:
     def near_end(self, at_ns: int, grace_s: float) -> bool:
         """Whether something happened together with the command's end, or after it."""
         return self.ended_ns is not None and at_ns >= self.ended_ns - grace_s * 1e9
+
+
+def _begun(container: ContainerCase) -> int:
+    """When a container that was seen was started, wall ns."""
+    assert container.seen is not None
+    assert container.seen_at is not None
+    return container.seen.started_wall_ns or container.seen_at.at_ns
 
 
 def _at(ended: tuple[Placed, TrialEnded] | None) -> int | None:
@@ -390,9 +420,44 @@ def _whole(value: AttemptEnded) -> bool:
         return False
     if reply.html and value.request.operation == "chat":
         return False
-    if value.outcome == "ok":
-        return True
+    return value.outcome == "ok"
+
+
+def lost_only_its_end(value: AttemptEnded) -> bool:
+    """A cut behind the stop reason: no content is missing, though most clients raise all the same."""
+    reply = value.reply
     return value.outcome == "truncated" and reply.stop_reason is not None and not reply.open_tool_calls
+
+
+def _take_back(attempts: dict[str, AttemptSeen]) -> None:
+    """A reply cut behind its stop reason was whole if the conversation went on from it."""
+    cut = [(key, a) for key, a in attempts.items() if lost_only_its_end(a.value) and not _refused(a.value)]
+    for key, attempt in cut:
+        asked = attempt.value.request
+        for other in attempts.values():
+            request = other.value.request
+            if other.started_ns < attempt.ended_ns or request.first_user_digest != asked.first_user_digest:
+                continue
+            if (request.assistant_turns or 0) > (asked.assistant_turns or 0):
+                attempts[key] = replace(attempt, whole=True)
+                break
+
+
+def _refused(value: AttemptEnded) -> bool:
+    return value.reply.error_in_stream or (value.reply.status or 0) >= 300
+
+
+def _suspensions(assembly: Assembly) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    for placed in assembly.placed:
+        value = placed.value
+        if not isinstance(value, Note) or value.event != "suspended" or placed.observation.trust is Trust.INSIDE:
+            continue
+        since, until = value.fields.get("since_ns"), value.fields.get("until_ns")
+        if isinstance(since, int) and isinstance(until, int):
+            to_wall = placed.observation.wall_ns - placed.observation.mono_ns
+            found.append((since + to_wall, until + to_wall))
+    return found
 
 
 def _calls(assembly: Assembly, ended: dict[str, AttemptSeen], opened: dict[str, Placed]) -> list[CallSeen]:

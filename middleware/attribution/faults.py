@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fairtrial.middleware.attribution.case import AttemptSeen
+from fairtrial.middleware.attribution.case import AttemptSeen, lost_only_its_end
 from fairtrial.middleware.attribution.sentences import clean, seconds
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.core.observations import AttemptEnded
@@ -96,12 +96,14 @@ def classify(
     ends_with: bool,
     thresholds: Thresholds,
     served: bool = True,
+    suspended_s: float = 0.0,
 ) -> Fault | None:
     """The fault of one attempt.
 
     `answered_at_ns`: when this upstream's first response head of the run came, None for never.
     `ends_with`: the attempt ended together with the command, or with a process that was killed.
     `served`: this upstream gave at least one whole reply in this run.
+    `suspended_s`: how long of the attempt the whole run was stopped (Ctrl-Z).
     """
     if attempt.whole:
         return None
@@ -110,6 +112,16 @@ def classify(
     ours = None if at_our_end else _ours(value)
     if ours is not None:
         return ours
+    if suspended_s >= READ_S and (value.reply.status or 0) < 300:
+        return Fault(
+            cause="operator.cancelled",
+            blame=Blame.OPERATOR,
+            best=Grade.SUSPECTED,
+            failure=f"the run was suspended for {seconds(suspended_s)}",
+            said=f"The whole run was suspended for {seconds(suspended_s)} (Ctrl-Z or a stop signal) while the call for "
+            "step {step}'s reply was open, and the call did not outlive it.",
+            with_end=ends_with,
+        )
     if value.outcome in {"client_disconnect", "proxy_shutdown"} and (value.reply.status or 200) < 300:
         return _abort(attempt, ends_with=ends_with, thresholds=thresholds)
     if value.dial_stage is not None:
@@ -144,7 +156,8 @@ def _upstreams(attempt: AttemptSeen, *, answered_at_ns: int | None, served: bool
             return Fault(cause="operator.endpoint", blame=Blame.OPERATOR, best=Grade.SUSPECTED, failure=said)
         strange = value.reply.html or value.reply.provider_id is False
         return Fault(cause="gateway.error" if strange else "model_api.server_error", blame=Blame.INFRA, failure=said)
-    return Fault(cause="model_api.truncated", blame=Blame.INFRA, best=_best_of_end(value), failure=_cut(value))
+    best = Grade.SUSPECTED if lost_only_its_end(value) else _best_of_end(value)
+    return Fault(cause="model_api.truncated", blame=Blame.INFRA, best=best, failure=_cut(value))
 
 
 def _clients_doing(attempt: AttemptSeen, fault: Fault) -> Fault | None:
@@ -167,7 +180,16 @@ def _clients_doing(attempt: AttemptSeen, fault: Fault) -> Fault | None:
             said="The client sent step {step}'s request on a connection that was already closing, where nobody owes it "
             "an answer.",
         )
-    if value.reply.status is None or value.reply.status >= 400:
+    if value.reply.status is not None and value.reply.status >= 400:
+        return None
+    if (value.our_lag or 0.0) >= READ_S:
+        return Fault(
+            cause="observer.lag",
+            blame=Blame.FAIRTRIAL,
+            best=Grade.SUSPECTED,
+            failure=f"our own lag {seconds(value.our_lag)}; {fault.failure}",
+        )
+    if value.reply.status is None:
         return None
     unread_s = value.downstream_blocked or 0.0
     before_s = value.blocked_before_end or 0.0

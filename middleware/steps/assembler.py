@@ -63,6 +63,10 @@ LATE_KILL_NS: Final = 25_000_000
 """A kill counter is read a little after the kill: one that moved this shortly after a call began belongs to the step
 before."""
 
+STRUCK_NS: Final = 50_000_000
+"""A command that died by SIGKILL this shortly before its container was told to stop died of that: the runtime's events
+come in either order."""
+
 LATE_END_NS: Final = 2_000_000_000
 """What is read of a container this shortly after the command's end still tells of the agent's time."""
 
@@ -234,6 +238,7 @@ def _stops(own: Sequence[_Decoded], last_call: FoldedCall | None, ended_ns: int 
     stops: dict[str, int] = {}
     live: dict[str, set[str]] = {}
     worked: set[str] = set()
+    struck: dict[str, int] = {}
     after = last_call.ended_wall_ns if last_call is not None else None
     for observation, value in own:
         if type(value) not in _STOPS:
@@ -243,13 +248,21 @@ def _stops(own: Sequence[_Decoded], last_call: FoldedCall | None, ended_ns: int 
             live.setdefault(value.container_id, set()).add(value.exec_id)
         elif isinstance(value, ExecEnded):
             live.get(value.container_id, set()).discard(value.exec_id)
+            if value.exit_code == 137:
+                struck[value.container_id] = at
             if after is not None and at >= after:
                 worked.add(value.container_id)
         elif isinstance(value, ContainerEvent) and _is_stop(value) and value.container_id not in stops:
             container = value.container_id
             if ended_ns is not None and at >= ended_ns:
                 stops[container] = at
-            elif last_call is None or after is None or at < after or live.get(container):
+            elif (
+                last_call is None
+                or after is None
+                or at < after
+                or live.get(container)
+                or (container in struck and at - struck[container] <= STRUCK_NS)
+            ):
                 continue
             elif container in worked or (last_call.completed and not last_call.reply.tool_calls):
                 stops[container] = at

@@ -100,6 +100,10 @@ class _Conn:
     upstream_host: str | None = None
     dialled: bool = False
     blind: str | None = None
+    blind_since_ns: int | None = None
+    """Wall ns since which calls of a trial may pass on it unseen."""
+    ours: bool = False
+    """It carried a request with a known token."""
     closing: bool = False
     """A head on it said that the connection ends with its message."""
     open: dict[int, _Exchange] = field(default_factory=dict["int", "_Exchange"])
@@ -222,6 +226,7 @@ class ExchangeTracker:
         """The observing ends: what is still open is reported as `proxy_shutdown`."""
         now_ns = clock.mono_ns()
         for conn in self._conns.values():
+            self._end_blind(conn, now_ns)
             self._end_all(conn, Ending(how="shutdown", complete=False), now_ns)
         self._conns.clear()
 
@@ -288,6 +293,7 @@ class ExchangeTracker:
             after_close=conn.closing,
         )
         conn.closing = conn.closing or _says_close(known.headers)
+        conn.ours = conn.ours or exchange.trial is not None
         if head is None:
             exchange.give_up("the request's head was not in the copy")
         if conn.blind is not None:
@@ -511,11 +517,20 @@ class ExchangeTracker:
             wall_ns=wall_ns,
             mono_ns=record.t_ns,
         )
+        if conn.ours:
+            conn.blind_since_ns = wall_ns
+
+    def _end_blind(self, conn: _Conn, t_ns: int) -> None:
+        """A gap ends with its connection.  One that never carried a token had no call of a trial to hide."""
+        if conn.blind_since_ns is None:
+            return
+        until_ns = self._clock.wall_at(t_ns)
         self._source.emit(
-            GapSeen(source="door", families=_FAMILIES, since_ns=wall_ns, why=conn.blind),
-            wall_ns=wall_ns,
-            mono_ns=record.t_ns,
+            GapSeen(source="door", families=_FAMILIES, since_ns=conn.blind_since_ns, until_ns=until_ns, why=conn.blind),
+            wall_ns=until_ns,
+            mono_ns=t_ns,
         )
+        conn.blind_since_ns = None
 
     def _blocked(self, record: feed.Record) -> None:
         said = record.json()
@@ -561,12 +576,15 @@ class ExchangeTracker:
 
     def _bye(self, record: feed.Record) -> None:
         for conn in self._conns.values():
+            self._end_blind(conn, record.t_ns)
             self._end_all(conn, Ending(how="shutdown", complete=False), record.t_ns)
 
     # --- ends -----------------------------------------------------------------------------------------------------
 
     def _close(self, record: feed.Record) -> None:
         conn = self._conns.pop(record.conn, None)
+        if conn is not None:
+            self._end_blind(conn, record.t_ns)
         if conn is None or not (conn.open or conn.broken):
             return
         said = msgspec.json.decode(record.payload, type=Ending)

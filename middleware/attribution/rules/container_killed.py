@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairtrial.middleware.attribution.case import ContainerCase, evidence, no, unknown, yes
+from fairtrial.middleware.attribution.case import ContainerCase, ExecSeen, evidence, no, unknown, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_oom import name_of
@@ -24,6 +24,7 @@ from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.clock import rfc3339
 from fairtrial.middleware.core.observations import ContainerEvent
 from fairtrial.middleware.core.records import Blame, Grade, PhaseName
+from fairtrial.middleware.steps.assembler import STRUCK_NS
 from fairtrial.middleware.steps.placed import Placed
 
 _STOPS: Final = frozenset({"kill", "stop"})
@@ -49,13 +50,20 @@ def _in_time(ctx: Context, placed: Placed) -> bool:
     return placed.phase in {PhaseName.AGENT, PhaseName.SETUP} and before_end
 
 
+def _runs_until(one: ExecSeen, at_ns: int) -> bool:
+    """Still running then, or struck by it: the runtime may tell of a death a moment before the kill itself."""
+    if one.ended is None or one.ended.at_ns >= at_ns:
+        return True
+    return one.exit_code == 137 and at_ns - one.ended.at_ns <= STRUCK_NS
+
+
 def _event(ctx: Context, container: ContainerCase, placed: Placed, stop: ContainerEvent) -> Event | None:
     at = placed.at_ns
     running = [
         e
         for execs in container.execs.values()
         for e in execs
-        if e.started is not None and e.started.at_ns <= at and (e.ended is None or e.ended.at_ns >= at)
+        if e.started is not None and e.started.at_ns <= at and _runs_until(e, at)
     ]
     went_on = [c for c in ctx.case.main_calls if c.started_ns > at]
     if not running and not went_on:

@@ -164,6 +164,8 @@ def _standing(
     ids = group.ids
     if group.phase is PhaseName.VERIFY or container.role == "verifier" or _after_last_word(ctx, group):
         return Standing.TERMINAL, unknown(ids), "it happened while the verifier ran"
+    if case.begun_by_a_tool(container):
+        return Standing.RECOVERED, unknown(ids), "a command of the trial had started that container, with its limit"
     later = first_normal_after(case, container, group.step, inferred=not support)
     if later is not None:
         return Standing.RECOVERED, no(later[1]), f"step {later[0]} ended normally in the same container"

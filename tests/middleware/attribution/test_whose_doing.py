@@ -6,8 +6,8 @@ an innocent one.
 
 import pytest
 
-from fairtrial.middleware.core.observations import ReplyFacts, RequestFacts, ToolUse
-from tests.middleware.attribution.scene import Scene, ended, summary
+from fairtrial.middleware.core.observations import Note, ReplyFacts, RequestFacts, ToolUse
+from tests.middleware.attribution.scene import EPOCH_NS, Scene, ended, summary
 
 
 def started(user_agent: str = "my-agent/1") -> Scene:
@@ -163,7 +163,7 @@ def of_a_tool(told: Scene, **changes: object) -> RequestFacts:
         "assistant_turns": 0,
         "body_digest": "hello",
     }
-    return told.request(**(alone | changes))
+    return told.request(**(alone | changes))  # type: ignore[arg-type]
 
 
 JUNK = [401, 429, 500, 503, 529]
@@ -244,3 +244,27 @@ def test_an_answer_that_no_dialect_reads_may_have_been_the_agents() -> None:
     told.attempt(ReplyFacts(status=200), outcome="ok", **unread)  # type: ignore[arg-type]
     verdict = told.refused(500, times=3).end(1).verdict()
     assert (verdict.blame, verdict.grade, verdict.ended_as) == ("infra", "suspected", "agent.gave_up")
+
+
+# --- a run that somebody suspended ----------------------------------------------------------------------------------
+
+
+def suspended(told: Scene, length_s: float) -> Scene:
+    """The last attempt's time held a suspension that ended with it."""
+    until = told.wall() - EPOCH_NS
+    fields: dict[str, object] = {"since_ns": until - round(length_s * 1e9), "until_ns": until}
+    told.tell(Note(event="suspended", fields=fields), told.runner)
+    return told
+
+
+def test_a_silence_or_a_cut_inside_a_suspension_is_nobodys_stall() -> None:
+    stalled = suspended(started().aborted(silence=120), 100).waited(9).end(1).verdict()
+    assert summary(stalled) == ("operator", "suspected", "operator.cancelled", 2)
+    cut = suspended(started().cut(seconds=70), 60).waited(9).end(1).verdict()
+    assert summary(cut) == ("operator", "suspected", "operator.cancelled", 2)
+    assert "suspended for 60 s" in cut.sentence
+
+
+def test_a_suspension_before_the_call_explains_nothing_of_it() -> None:
+    told = suspended(started(), 0.5).waited(5).cut(seconds=2)
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.truncated", 2)

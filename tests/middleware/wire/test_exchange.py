@@ -11,6 +11,7 @@ from fairtrial.middleware.wire.feed import Flag, Kind
 from fairtrial.middleware.wire.redact import digest
 from tests.middleware.wire.traffic import (
     ANTHROPIC_STREAM,
+    MONO_NS,
     OPENAI_STREAM,
     TOKEN,
     TRIAL,
@@ -394,7 +395,31 @@ def test_a_blind_connection_is_noted_and_a_gap() -> None:
     (ended,) = wire.ended()
     assert (ended.parse, ended.outcome) == ("none", "ok")
     assert any(isinstance(value, Note) and value.event == "blind" for value in wire.values())
-    assert any(isinstance(value, GapSeen) for value in wire.values())
+    since = wire.now_ns
+    wire.ms += 2000
+    wire.json(Kind.CLOSE, {"how": "fin", "first": "client"})
+    (gap,) = [value for value in wire.values() if isinstance(value, GapSeen)]
+    assert (gap.since_ns, gap.until_ns) == (WALL_NS + since - MONO_NS, WALL_NS + wire.now_ns - MONO_NS)
+
+
+def test_a_blind_connection_that_is_open_at_the_end_is_a_gap_up_to_it() -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.json(Kind.BLIND, {"side": "request", "reason": "junk"})
+    wire.json(Kind.BYE, {})
+    assert [value.until_ns for value in wire.values() if isinstance(value, GapSeen)] == [
+        WALL_NS + wire.now_ns - MONO_NS
+    ]
+
+
+@pytest.mark.parametrize("token", [None, "guessed"])
+def test_junk_on_a_connection_that_never_carried_a_token_of_the_trial_hides_nothing_of_it(token: str | None) -> None:
+    wire = Wire()
+    if token is not None:
+        wire.request(anthropic_request(), token=token)
+    wire.json(Kind.BLIND, {"side": "request", "reason": "no HTTP"})
+    wire.json(Kind.CLOSE, {"how": "fin", "first": "client"})
+    assert [value for value in wire.values() if isinstance(value, GapSeen)] == []
 
 
 def test_what_is_open_at_the_end_of_observing_was_shut_down() -> None:

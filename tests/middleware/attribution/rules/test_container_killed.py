@@ -1,6 +1,6 @@
 """Stops from outside: told by the runtime while the trial was using the container; teardown explains nothing."""
 
-from fairtrial.middleware.core.observations import ExecStarted
+from fairtrial.middleware.core.observations import ExecEnded, ExecStarted
 from tests.middleware.attribution.scene import BOX, Scene, ended, summary
 
 
@@ -48,3 +48,20 @@ def test_a_container_that_vanished_with_137_and_without_a_trace_is_nobodys() -> 
     verdict = told.waited().call(tools=0).end(1).verdict()
     assert verdict.blame == "indeterminate"
     assert "nothing says by whom" in verdict.sentence
+
+
+def struck(*, before_s: float, exit_code: int = 137) -> Scene:
+    """A command that died shortly before the runtime told of the stop; the harness gave up."""
+    told = Scene().call().ran(0).call()
+    told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
+    told.waited().tell(ExecEnded(container_id=BOX, exec_id="live", exit_code=exit_code), told.events)
+    return told.waited(before_s).runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9").waited().end(1)
+
+
+def test_a_command_whose_death_was_told_a_moment_before_the_stop_was_struck_by_it() -> None:
+    assert summary(struck(before_s=0.003).verdict()) == ("infra", "suspected", "container.killed", 2)
+
+
+def test_a_command_that_had_ended_before_the_stop_was_not() -> None:
+    assert struck(before_s=0.003, exit_code=1).verdict().cause is None
+    assert struck(before_s=2.0).verdict().cause is None

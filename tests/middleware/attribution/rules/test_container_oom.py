@@ -7,6 +7,7 @@ from fairtrial.middleware.core.observations import (
     CgroupReading,
     ContainerEvent,
     ContainerSeen,
+    OomKill,
     ReplyFacts,
     RequestFacts,
 )
@@ -302,3 +303,32 @@ def test_escape_codes_in_a_victims_name_do_not_reach_the_sentence() -> None:
     sentence = told.verdict().sentence
     assert "\x1b" not in sentence
     assert "\n" not in sentence
+
+
+def second_container(*, after_the_reply: bool) -> Scene:
+    """A second container, with a limit of its own, in which a process is killed in step 2."""
+    told = Scene()
+    if after_the_reply:
+        told.call().ran(0).call().waited()
+    second = ContainerSeen(container_id="c2" * 32, name="mine", memory_limit=12 * MIB, started_wall_ns=told.wall())
+    told.tell(second, told.events)
+    if not after_the_reply:
+        told.call().ran(0).call().waited()
+    told.kills += 1
+    told.tell(OomKill(container_id="c2" * 32, delta=1, memory_limit=12 * MIB))
+    told.kills -= 1
+    told.node_kills += 1
+    told.tell(CgroupReading(container_id="c2" * 32, oom_kill=1, edge="last"))
+    return told.call(tools=0).end(1)
+
+
+def test_a_kill_in_a_container_that_a_command_of_the_trial_started_is_nobodys_ceiling() -> None:
+    verdict = second_container(after_the_reply=True).verdict()
+    assert verdict.blame == "model"
+    assert ended(verdict) is None
+    assert [p.cause for p in verdict.present] == ["container.oom_kill"]
+
+
+def test_a_kill_in_a_second_container_of_the_harness_is_suspected_as_ever() -> None:
+    verdict = second_container(after_the_reply=False).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)

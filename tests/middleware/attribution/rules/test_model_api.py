@@ -111,8 +111,15 @@ def test_a_cut_reply_that_ended_the_trial_within_its_turn_is_proved() -> None:
     assert summary(started().cut(open_tools=1).end(1).verdict()) == ("infra", "proved", "model_api.truncated", 2)
 
 
-def test_a_cut_after_the_stop_reason_lost_only_the_end_mark() -> None:
-    assert summary(started().cut(stop_reason="end_turn").end(1).verdict()) == ("model", "proved", None, None)
+def test_a_cut_behind_the_stop_reason_that_the_client_took_lost_only_the_end_mark() -> None:
+    told = started().cut(stop_reason="tool_use")
+    told.turns += 1
+    assert summary(told.call(tools=0).end(1).verdict()) == ("model", "proved", None, None)
+
+
+def test_a_cut_behind_the_stop_reason_after_which_nothing_came_may_have_been_an_exception() -> None:
+    verdict = started().cut(stop_reason="end_turn").end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "model_api.truncated", 2)
 
 
 def test_a_reply_stopped_for_its_length_is_whole() -> None:
@@ -165,7 +172,7 @@ def test_a_failed_tls_handshake_is_suspected_and_the_operators_when_the_trust_st
 def test_a_failed_title_call_is_nobodys_end() -> None:
     told = started()
     title: dict[str, object] = {"first_user_digest": "t", "message_digests": ["t"], "body_digest": "title"}
-    aside = told.request(model="small", has_tools=False, history_len=1, **title)
+    aside = told.request(model="small", has_tools=False, history_len=1, **title)  # type: ignore[arg-type]
     told.attempt(ReplyFacts(status=529), outcome="error", request=aside).call(tools=0)
     assert summary(told.end(1).verdict()) == ("model", "proved", None, None)
 

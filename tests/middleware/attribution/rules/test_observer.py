@@ -52,3 +52,18 @@ def test_another_door_that_failed_while_calls_came_is_no_matter() -> None:
     told = Scene().call().ran(1)
     told.tell(DoorState(door="model", name="openai", ok=False, why="in use"), told.door)
     assert told.call(tools=0).end(1).verdict().blame == "model"
+
+
+def test_a_call_that_fairtrial_broke_is_never_without_weight_in_a_failed_trial() -> None:
+    told = Scene().call()
+    told.attempt(
+        ReplyFacts(), outcome="error", first_failure="fairtrial", request=told.request(agent="sub", body_digest="sub")
+    )
+    verdict = told.call().ran(1).call(tools=0).end(1).verdict()
+    assert (verdict.blame, verdict.grade, verdict.cause) == ("fairtrial", "suspected", "observer.relay_fault")
+    assert "a direct connection would not have had this" in verdict.sentence
+
+
+def test_a_cut_while_our_own_loop_lagged_is_ours_and_not_the_upstreams() -> None:
+    verdict = Scene().call().ran(0).cut(our_lag=6.0).end(1).verdict()
+    assert (verdict.blame, verdict.grade, verdict.cause) == ("fairtrial", "suspected", "observer.lag")
