@@ -307,6 +307,14 @@ def arguments_digest(text: str | bytes) -> str | None:
         return None
 
 
+def numbered_call(turn: int | None, name: str | None, nth: int) -> str:
+    """An id for a tool call in an API that has none: the turn that asked, the tool, and which call of it.
+
+    The result comes back in the same order under the same name, so both sides count to the same id.
+    """
+    return f"{'' if turn is None else turn}:{(name or '')[:100]}#{nth}"
+
+
 # --- replies --------------------------------------------------------------------------------------------------------
 
 _ERROR_WORDS: Final = (
