@@ -14,7 +14,7 @@ from fairtrial.middleware.wire.dialects import choose
         ("GET", "/v1/models", "anthropic", "anthropic_messages"),
         ("HEAD", "/", None, "anthropic_messages"),
         ("POST", "/v1/responses", "openai", "openai_responses"),
-        ("POST", "/v1beta/models/x:generateContent", None, "unknown"),
+        ("POST", "/v1beta/models/x:generateContent", None, "gemini"),
     ],
 )
 def test_a_path_decides_and_the_door_breaks_ties(method: str, path: str, provider: str | None, name: str) -> None:
