@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
 from fairtrial.collectors.docker_adapter import DockerAdapter, DockerUpstream, EngineFacts
-from fairtrial.collectors.membership import Join, Presence, Refused, judge
+from fairtrial.collectors.membership import Join, Refused, judge
 from fairtrial.collectors.parse.docker import (
     TRIAL_LABEL,
     ContainerFacts,
@@ -35,6 +35,7 @@ from fairtrial.collectors.parse.docker import (
 )
 from fairtrial.collectors.readings import Bucket
 from fairtrial.collectors.victims import KnownExec
+from fairtrial.middleware.core import presence
 from fairtrial.middleware.core.observations import (
     ContainerEvent,
     ContainerGone,
@@ -136,7 +137,8 @@ class DockerEvents:
     """Implements the adapter's `Listener`; everything runs on the event loop.
 
     `started_ns`: the trial's start, by which containers are judged; `from_ns`: the moment from which on events are
-    written, later than that only for an observer that took over from another.
+    written, later than that only for an observer that took over from another.  `others_at_start`: other trials that
+    used the engine when the run process started.
     """
 
     def __init__(
@@ -148,7 +150,7 @@ class DockerEvents:
         started_ns: int,
         from_ns: int,
         watch: Watch,
-        presence: Callable[[str], Presence],
+        others_at_start: int,
         on_count: Callable[[int], None],
     ) -> None:
         self._source = source
@@ -156,11 +158,10 @@ class DockerEvents:
         self._started_ns = started_ns
         self._from_ns = from_ns
         self._watch = watch
-        self._make_presence = presence
+        self._others_until_ns: int | None = started_ns if others_at_start else None
         self._on_count = on_count
         self._upstream = upstream
         self._adapter = DockerAdapter(upstream, since_ns=from_ns, listener=self)
-        self._presence: Presence | None = None
         self._states: dict[str, ContainerState] = {}
         self._keys: OrderedDict[tuple[int, str, str, str | None], None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -179,6 +180,13 @@ class DockerEvents:
     def start(self) -> None:
         """Begin; returns at once."""
         self._adapter.start()
+
+    def look_for_others(self) -> int:
+        """How many other trials use this engine now; the time of the last one is kept."""
+        others = presence.others(self._upstream.url, self._trial_id)
+        if others:
+            self._others_until_ns = time.time_ns()
+        return others
 
     @property
     def joined(self) -> int:
@@ -251,8 +259,6 @@ class DockerEvents:
         self._adapter.close()
         for task in self._tasks:
             task.cancel()
-        if self._presence is not None:
-            self._presence.close()
 
     # --- the adapter speaks -------------------------------------------------------------------------------------
 
@@ -260,9 +266,6 @@ class DockerEvents:
         """The stream is open: say so, list what runs."""
         self.up = self.tried = True
         self._skew_ns = engine.skew_ns
-        if self._presence is None:
-            self._presence = self._make_presence(engine.engine_id or self._upstream.url)
-            self._presence.announce()
         # The engine repeats its events from the trial's start on, so it was watched since then.
         self._cover("on", None, since_ns=self._from_ns)
         if again:
@@ -329,14 +332,19 @@ class DockerEvents:
         if facts is None:
             state.waiting.clear()
             return
-        others = 0 if self._presence is None else self._presence.others()
+        others = self.look_for_others()
         answer = judge(
-            facts, trial_id=self._trial_id, started_ns=self._started_ns, others=others, skew_ns=self._skew_ns
+            facts,
+            trial_id=self._trial_id,
+            started_ns=self._started_ns,
+            others=others,
+            others_until_ns=self._others_until_ns,
+            skew_ns=self._skew_ns,
         )
         if isinstance(answer, Refused):
             state.refused = answer.why
             state.waiting.clear()
-            if others > 0 and facts.trial_in_env is None:
+            if answer.ambiguous:
                 why = f"partial: a container was not joined, because {answer.why}"
                 self._partial("others", why, containers_missed=True)
             return

@@ -25,7 +25,7 @@ from fairtrial.collectors.docker_events import DockerEvents, container_seen
 from fairtrial.collectors.doorbell import PollBells
 from fairtrial.collectors.host import HostProbe
 from fairtrial.collectors.kernel_log import KernelLog
-from fairtrial.collectors.membership import Join, Presence
+from fairtrial.collectors.membership import Join
 from fairtrial.collectors.network import NetworkCounters
 from fairtrial.collectors.parse.docker import ContainerFacts
 from fairtrial.collectors.process_tree import ProcessTree
@@ -40,6 +40,8 @@ _EDGES_PER_S: Final = 20
 _EDGE_BURST: Final = 20
 _SYNC_WATCHERS: Final = 1
 _BIG_CGROUP: Final = 500
+_OTHERS_EVERY: Final = 5
+"""Ticks between two looks for other trials on the engine."""
 _BIG_CGROUP_EVERY: Final = 10
 _RECONCILE_TICKS: Final = 150
 _GRACE_S: Final = 1.0
@@ -68,6 +70,7 @@ class Collectors:
         on_mutation: Callable[[MutationSeen], None],
         on_container_count: Callable[[int], None],
         resumed_wall_ns: int | None = None,
+        others_at_start: int = 0,
         proc: Path = Path("/proc"),
         root: Path = Path("/"),
         kernel_log: Path = Path("/dev/kmsg"),
@@ -103,7 +106,7 @@ class Collectors:
                 started_ns=started_wall_ns,
                 from_ns=self._from_ns,
                 watch=self,
-                presence=lambda engine: Presence(engine_id=engine, trial_id=trial_id, proc=proc),
+                others_at_start=others_at_start,
                 on_count=on_container_count,
             )
         self._watchers: dict[str, CgroupWatcher] = {}
@@ -288,6 +291,8 @@ class Collectors:
             if directory is None:
                 continue
             if container_id == OWN:
+                if self._docker is not None and self._ticks % _OTHERS_EVERY == 0:
+                    self._docker.look_for_others()
                 if self._own_size < _BIG_CGROUP or self._ticks % _BIG_CGROUP_EVERY == 0:
                     self._own_size = self._tree.scan(directory)
             elif self._docker is not None and self._docker.live_execs(container_id):

@@ -249,6 +249,7 @@ class ObservedTrial:
                 on_mutation=self._on_mutation,
                 on_container_count=self._on_container_count,
                 resumed_wall_ns=self._resumed_wall_ns,
+                others_at_start=hello.others_at_start,
             )
             await self._collectors.start()
         except Exception as error:  # noqa: BLE001 - no collector may keep the others, or the run, from going on

@@ -24,9 +24,8 @@ import httpx
 
 from fairtrial import __version__
 from fairtrial.collectors.cgroup_paths import locate
-from fairtrial.collectors.membership import Presence
 from fairtrial.collectors.parse.docker import TRIAL_LABEL, TRIAL_VARIABLE
-from fairtrial.middleware.core import config
+from fairtrial.middleware.core import config, presence
 from fairtrial.middleware.core.errors import ConfigError
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.relay import docker_upstream, settings_files
@@ -180,11 +179,11 @@ def _docker(environ: Mapping[str, str]) -> Finding:
         )
     where = f"{mask_url(upstream.url)} ({upstream.source})"
     try:
-        version, identity = _engine(upstream)
+        version = _engine_version(upstream)
     except (httpx.HTTPError, OSError, ValueError) as error:
         return Finding("docker", "no", f"{where} does not answer: {error}", "start the engine or correct DOCKER_HOST")
     answers = f"engine {version} at {where}"
-    others = Presence(engine_id=identity or upstream.url, trial_id="doctor", proc=Path("/proc")).others()
+    others = presence.others(upstream.url, "doctor")
     if others:
         return Finding(
             "docker",
@@ -196,8 +195,8 @@ def _docker(environ: Mapping[str, str]) -> Finding:
     return Finding("docker", "ok", f"{answers}; the containers that a trial starts are watched")
 
 
-def _engine(upstream: docker_upstream.DockerUpstream) -> tuple[str, str | None]:
-    """The engine's version and its id; raises `OSError` or what httpx raises."""
+def _engine_version(upstream: docker_upstream.DockerUpstream) -> str:
+    """The engine's version; raises `OSError` or what httpx raises."""
     scheme, _, rest = (upstream.url or "").partition("://")
     if scheme == "unix":
         # Asked first by hand: the client library leaves its socket open when nobody listens.
@@ -212,8 +211,7 @@ def _engine(upstream: docker_upstream.DockerUpstream) -> tuple[str, str | None]:
     else:
         transport, base = httpx.HTTPTransport(), f"http://{rest}"
     with httpx.Client(transport=transport, timeout=3.0) as client:
-        facts = client.get(f"{base}/info").raise_for_status().json()
-        return str(facts.get("ServerVersion")), facts.get("ID") or None
+        return str(client.get(f"{base}/version").raise_for_status().json().get("Version"))
 
 
 def _otlp(environ: Mapping[str, str]) -> Finding:

@@ -57,6 +57,8 @@ class Hello(Record, frozen=True, kw_only=True):
     """Trial token -> trial id."""
     doors: list[DoorInfo] = []
     docker: DockerInfo = DockerInfo()
+    others_at_start: int = 0
+    """Other trials that used the same engine when the run process started."""
     config: dict[str, object] = {}
     """The settings in force, as `core.config.to_tree` gives them."""
     options: dict[str, object] = {}

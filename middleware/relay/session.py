@@ -13,16 +13,19 @@ command may see that signal twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
+import resource
 import signal
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
-from fairtrial.middleware.core import clock
+from fairtrial.middleware.core import clock, presence
 from fairtrial.middleware.core.errors import EX_TEMPFAIL, CommandError, HostError, OwnBug, UpstreamError
 from fairtrial.middleware.relay import child, environment, settings_files, signals
 from fairtrial.middleware.relay.child import ExitStatus
@@ -76,6 +79,13 @@ _OWN_DESCRIPTOR: Final = re.compile(r"-|/dev/(?P<name>stdout|stderr)|/(?:dev|pro
 _STANDARD: Final = {"-": 1, "stdout": 1, "stderr": 2}
 
 
+def _raise_descriptor_limit() -> None:
+    """A call needs two descriptors here where it needs one without us.  The command has its own limit already."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 class Session:
     """`open` may fail and leaves the command unstarted; `run` starts it and always gives a status."""
 
@@ -99,6 +109,8 @@ class Session:
         self._ended: asyncio.Future[ExitStatus] | None = None
         self._forwarded: list[int] = []
         self._typed: list[int] = []
+        self._presence: socket.socket | None = None
+        """Held until this process ends."""
 
     def open(self) -> None:
         """Open the doors and write the command's environment.  Raises `FairtrialError`."""
@@ -171,10 +183,15 @@ class Session:
         self._mutations = [*changed.mutations, *adapted.mutations]
         ports = {int(str(door["door_port"])): str(door["name"]) for door in self._doors}
         prepared.runtime.write_doors(prepared.trial, ports)
+        others_at_start = 0
+        if (engine := prepared.docker.url) is not None:
+            # Before the command starts: whoever sees a container of it must be able to see that we are there.
+            others_at_start = presence.others(engine, prepared.trial)
+            self._presence = presence.announce(engine, prepared.trial)
         self._link = ObserverLink(
             self._observer,
             launcher=self._launcher,
-            hello={**prepared.hello(), "doors": self._doors},
+            hello={**prepared.hello(), "doors": self._doors, "others_at_start": others_at_start},
             feed=self._feed,
             loop=self._loop,
             waits=prepared.config.end,
@@ -204,6 +221,7 @@ class Session:
         early = signals.waiting()
         try:
             self._pid = child.spawn(self._command, self._variables, mask=self._prepared.mask)
+            _raise_descriptor_limit()
         except CommandError as error:
             say(str(error))
             status = ExitStatus(exit_code=error.exit_code)

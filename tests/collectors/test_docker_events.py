@@ -10,8 +10,9 @@ import pytest
 
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.docker_events import DockerEvents, container_seen
-from fairtrial.collectors.membership import Join, Presence
+from fairtrial.collectors.membership import Join
 from fairtrial.collectors.parse.docker import ContainerFacts, text_digest
+from fairtrial.middleware.core import presence
 from fairtrial.middleware.core.observations import (
     ContainerEvent,
     ContainerGone,
@@ -80,7 +81,7 @@ class Case:
             started_ns=self.started_ns,
             from_ns=self.started_ns if from_ns is None else from_ns,
             watch=self.watch,
-            presence=lambda engine: Presence(engine_id=engine, trial_id="t", proc=Path("/proc")),
+            others_at_start=0,
             on_count=self.counts.append,
         )
 
@@ -159,8 +160,8 @@ async def test_an_unmarked_container_is_joined_while_we_are_alone_and_the_covera
 async def test_with_another_trial_on_the_engine_an_unmarked_container_is_left_alone_and_that_is_said(
     case: Case,
 ) -> None:
-    other = Presence(engine_id=f"fake:{case.engine.path}", trial_id="other", proc=Path("/proc"))
-    other.announce()
+    other = presence.announce(f"unix://{case.engine.path}", "other")
+    assert other is not None
     await case.begin()
     case.engine.add(A, pid=77)
     case.engine.say(A, "start")

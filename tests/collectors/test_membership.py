@@ -1,10 +1,8 @@
 """Which containers are a trial's."""
 
-from pathlib import Path
-
 import pytest
 
-from fairtrial.collectors.membership import Presence, Refused, judge
+from fairtrial.collectors.membership import Refused, judge
 from fairtrial.collectors.parse.docker import ContainerFacts
 
 START = 1_000_000_000_000
@@ -55,17 +53,17 @@ def test_the_engines_clock_counts_and_not_ours() -> None:
     assert isinstance(judge(facts(), trial_id="t", started_ns=START, others=0, skew_ns=50), Refused)
 
 
-def test_trials_on_one_engine_see_each_other_and_vanish_with_their_process() -> None:
-    proc = Path("/proc")
-    ours = Presence(engine_id="test-engine-1", trial_id="a", proc=proc)
-    theirs = Presence(engine_id="test-engine-1", trial_id="b", proc=proc)
-    elsewhere = Presence(engine_id="test-engine-2", trial_id="c", proc=proc)
-    for presence in (ours, elsewhere):
-        presence.announce()
-    assert ours.others() == 0
-    theirs.announce()
-    assert ours.others() == 1
-    theirs.close()
-    assert ours.others() == 0
-    ours.close()
-    elsewhere.close()
+@pytest.mark.parametrize("last_seen_ns, ours", [(START - 10 * 10**9, True), (START, False), (START + 9 * 10**9, False)])
+def test_a_container_made_while_another_trial_was_there_stays_nobodys_when_that_one_is_gone(
+    last_seen_ns: int, ours: bool
+) -> None:
+    """The other one's container may be judged after its trial ended: the time when it was made decides."""
+    answer = judge(facts(), trial_id="t", started_ns=START, others=0, others_until_ns=last_seen_ns)
+    assert (answer == "started_after") is ours
+    assert isinstance(answer, str) or answer.ambiguous
+
+
+def test_only_what_may_be_ours_is_ambiguous() -> None:
+    before = judge(facts(created_ns=START - 1, started_ns=None), trial_id="t", started_ns=START, others=2)
+    assert isinstance(before, Refused)
+    assert not before.ambiguous

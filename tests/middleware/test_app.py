@@ -274,7 +274,7 @@ def test_a_store_that_takes_nothing_is_said_with_its_remedy(tmp_path: Path) -> N
 def test_quiet_says_nothing_about_a_pass_but_something_about_a_fault(tmp_path: Path) -> None:
     with observer(tmp_path, quiet=True) as fed:
         assert fed.bye(exit_code=0)["lines"] == []
-    with observer(tmp_path, quiet=True, json="/nowhere/x.json") as fed:
+    with observer(tmp_path, quiet=True, json="/nowhere/x.json", store=str(tmp_path / "other.db")) as fed:
         lines = fed.bye(exit_code=0)["lines"]
     assert isinstance(lines, list)
     assert len(lines) == 1

@@ -12,7 +12,7 @@ from socketserver import UnixStreamServer
 
 import pytest
 
-from fairtrial.collectors.membership import Presence
+from fairtrial.middleware.core import presence
 from fairtrial.middleware.doctor import Finding, examine, print_findings
 
 
@@ -115,12 +115,12 @@ def test_wrong_settings_and_misspelt_variables_are_findings_like_others(
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[str]:
-    """Something that answers `/info` as an engine does, on the socket of `environ`."""
+def engine(tmp_path: Path) -> Iterator[None]:
+    """Something that answers `/version` as an engine does, on the socket of `environ`."""
 
     class Info(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps({"ServerVersion": "99.1", "ID": f"engine-{tmp_path}"}).encode()
+            body = json.dumps({"Version": "99.1"}).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -135,19 +135,18 @@ def engine(tmp_path: Path) -> Iterator[str]:
     with UnixStreamServer(str(tmp_path / "docker.sock"), Info) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield f"engine-{tmp_path}"
+        yield
         server.shutdown()
         thread.join()
 
 
-def test_another_trial_on_the_same_engine_is_said_with_the_mark_that_helps(
-    environ: dict[str, str], engine: str
-) -> None:
+@pytest.mark.usefixtures("engine")
+def test_another_trial_on_the_same_engine_is_said_with_the_mark_that_helps(environ: dict[str, str]) -> None:
     alone = found(examine(environ, []), "docker")
     assert alone.state == "ok"
     assert "engine 99.1" in alone.text
-    other = Presence(engine_id=engine, trial_id="another", proc=Path("/proc"))
-    other.announce()
+    other = presence.announce(environ["DOCKER_HOST"], "another")
+    assert other is not None
     try:
         shared = found(examine(environ, []), "docker")
     finally:
