@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 
+from fairtrial.middleware import cli
 from fairtrial.middleware.core import config
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.relay import runopts
@@ -54,6 +56,26 @@ def test_every_option_in_the_readme_is_one(repo_root: Path) -> None:
     known = {option for action in runopts.build_parser()._actions for option in action.option_strings}
     others = {"--only", "--replay", "--network", "--label", "--set", "--help"}
     assert ours - known - others == set()
+
+
+def test_every_run_line_of_readme_and_help_can_be_followed(repo_root: Path) -> None:
+    text = (repo_root / "README.md").read_text() + runopts.build_parser().format_help().replace("\\\n", "")
+    lines = re.findall(r"^ *(fairtrial run -[^#\n]*)", text, re.MULTILINE)
+    inline = [line for line in re.findall(r"`(fairtrial run [^`\n]*)`", text) if " -- " in line]
+    assert len(lines) >= 5
+    assert inline
+    for line in (*lines, *inline):
+        assert runopts.parse(shlex.split(line)[2:]).command
+
+
+def test_every_other_command_of_the_readme_exists(repo_root: Path) -> None:
+    readme = (repo_root / "README.md").read_text()
+    said = set(re.findall(r"(?:^|`)fairtrial ([a-z]+(?: (?:show|store)\b)?)", readme, re.MULTILINE))
+    groups = {group.name: group.typer_instance for group in cli.app.registered_groups}
+    known = {(c.name or getattr(c.callback, "__name__", "")) for c in cli.app.registered_commands}
+    known |= {f"{name} {c.name}" for name, g in groups.items() if g for c in g.registered_commands}
+    assert said - known == {"stands"}, "the first words of a paragraph that begins with our name"
+    assert said & known
 
 
 @pytest.mark.parametrize("name", ["README.md", "docs/formats.md"])
