@@ -301,6 +301,7 @@ class _StreamReply(SseReply):
             text = "".join(call.arguments)
             command = base.arguments_digest(text) if text and done else None
             tally.tool_calls.append(ToolUse(id=call.id, name=call.name, text_digest=command))
-        if tally.usage_partial is None and not done and tally.started_content:
+        if not done and tally.started_content:
+            # vLLM counts in every chunk when asked to: what a cut stream had counted is not all.
             tally.usage_partial = True
         self._calls.clear()

@@ -162,3 +162,11 @@ def test_quota_errors_are_recognised() -> None:
     tally = whole({"error": {"message": "You exceeded", "type": "x", "code": "insufficient_quota"}}, status=429)
     assert (tally.error_type, tally.error_names) == ("x", ["quota"])
     assert whole({"object": "nothing"}).terminator is False
+
+
+def test_usage_that_vllm_counts_in_every_chunk_is_partial_until_the_end() -> None:
+    counted = [(None, chunk(content="x") | {"usage": {"prompt_tokens": 9, "completion_tokens": n}}) for n in (1, 2)]
+    last = (None, {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "metrics": {"queue_time_ms": 1.0}})
+    cut, whole_stream = stream(sse(*counted)), stream(sse(*counted, last))
+    assert (cut.usage_partial, cut.output_tokens, cut.terminator) == (True, 2, False)
+    assert (whole_stream.usage_partial, whole_stream.output_tokens) == (False, 2)
