@@ -11,13 +11,14 @@ from typing import Final
 from fairtrial.middleware.wire.dialects.anthropic_messages import AnthropicMessages
 from fairtrial.middleware.wire.dialects.base import Dialect
 from fairtrial.middleware.wire.dialects.gemini import Gemini
+from fairtrial.middleware.wire.dialects.ollama import Ollama
 from fairtrial.middleware.wire.dialects.openai_chat import OpenAIChat
 from fairtrial.middleware.wire.dialects.openai_responses import OpenAIResponses
 from fairtrial.middleware.wire.dialects.unknown import Unknown
 
 UNKNOWN: Final[Dialect] = Unknown()
 
-DIALECTS: Final[tuple[Dialect, ...]] = (AnthropicMessages(), OpenAIChat(), OpenAIResponses(), Gemini())
+DIALECTS: Final[tuple[Dialect, ...]] = (AnthropicMessages(), OpenAIChat(), OpenAIResponses(), Gemini(), Ollama())
 
 
 def choose(method: str, path: str, provider: str | None = None) -> Dialect:
