@@ -31,6 +31,7 @@ from fairtrial.collectors.parse.docker import ContainerFacts
 from fairtrial.collectors.process_tree import ProcessTree
 from fairtrial.collectors.readings import Bucket, Edge
 from fairtrial.collectors.victims import OWN, KnownExec, VictimJoiner
+from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.observations import ContainerSeen, CoverageChanged, Host, MutationSeen, Subject
 from fairtrial.middleware.core.sink import Sink, Source
 
@@ -71,11 +72,14 @@ class Collectors:
         on_container_count: Callable[[int], None],
         resumed_wall_ns: int | None = None,
         others_at_start: int = 0,
+        oom_kill_at_start: int | None = None,
         proc: Path = Path("/proc"),
         root: Path = Path("/"),
         kernel_log: Path = Path("/dev/kmsg"),
     ) -> None:
         self._trial_id = trial_id
+        self._started_wall_ns = started_wall_ns
+        self._oom_kill_at_start = oom_kill_at_start
         self._proc = proc
         self._root = root
         self._on_mutation = on_mutation
@@ -131,9 +135,11 @@ class Collectors:
     async def start(self) -> None:
         """Baselines first, then everything else; takes a few milliseconds."""
         self._bells = PollBells(asyncio.get_running_loop())
-        self._kills_at_start = self._host.oom_kill()
-        self._host.edge("baseline")
-        self._host.cover()
+        at_start = self._oom_kill_at_start
+        self._kills_at_start = self._host.oom_kill() if at_start is None else at_start
+        now = clock.now()
+        ago_ns = max(0, now.wall_ns - self._started_wall_ns)
+        self._host.begin(at_start, clock.Instant(self._started_wall_ns, now.mono_ns - ago_ns))
         self._watch_own("self")
         self._kernel_log.start()
         if self._docker is not None:

@@ -16,6 +16,7 @@ from fairtrial.collectors.parse.flat import find_flat
 from fairtrial.collectors.parse.proc import parse_load1, parse_mem_available, parse_steal_ticks
 from fairtrial.collectors.parse.psi import parse_pressure
 from fairtrial.collectors.readings import Edge
+from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.observations import CoverageChanged, HostCounters
 from fairtrial.middleware.core.sink import Source
 
@@ -51,12 +52,30 @@ class HostProbe:
         """All OOM kills of the node since boot."""
         return self._get("vmstat", lambda raw: find_flat(raw, b"oom_kill"))
 
-    def cover(self) -> None:
-        """Say what can be watched."""
+    def begin(self, at_start: int | None, started: clock.Instant) -> None:
+        """The first reading, and what can be watched.
+
+        `at_start`: the count that the run process read before it started the command, at `started`; None: now.  A fast
+        command may be in its first tool call before this process is up.
+        """
+        if at_start is None:
+            self.edge("baseline")
+            self.cover(clock.now())
+            return
+        counted = HostCounters(edge="baseline", oom_kill=at_start)
+        self._source.emit(counted, wall_ns=started.wall_ns, mono_ns=started.mono_ns)
+        self.cover(started)
+
+    def cover(self, since: clock.Instant) -> None:
+        """Say what can be watched, and since when."""
         seen = self.oom_kill() is not None
         why = None if seen else f"/proc/vmstat: {self._why.get('vmstat', 'it has no oom_kill line')}"
         self._source.emit(
-            CoverageChanged(source=COVERAGE_SOURCE, families=["memory", "node"], state="on" if seen else "off", why=why)
+            CoverageChanged(
+                source=COVERAGE_SOURCE, families=["memory", "node"], state="on" if seen else "off", why=why
+            ),
+            wall_ns=since.wall_ns,
+            mono_ns=since.mono_ns,
         )
 
     def edge(self, edge: Edge) -> None:

@@ -250,6 +250,7 @@ class ObservedTrial:
                 on_container_count=self._on_container_count,
                 resumed_wall_ns=self._resumed_wall_ns,
                 others_at_start=hello.others_at_start,
+                oom_kill_at_start=None if hello.resumed else hello.oom_kill_at_start,
             )
             await self._collectors.start()
         except Exception as error:  # noqa: BLE001 - no collector may keep the others, or the run, from going on

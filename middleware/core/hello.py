@@ -57,6 +57,8 @@ class Hello(Record, frozen=True, kw_only=True):
     """Trial token -> trial id."""
     doors: list[DoorInfo] = []
     docker: DockerInfo = DockerInfo()
+    oom_kill_at_start: int | None = None
+    """The node's count of OOM kills (/proc/vmstat) before the command was started."""
     others_at_start: int = 0
     """Other trials that used the same engine when the run process started."""
     config: dict[str, object] = {}

@@ -7,6 +7,7 @@ used is a `FairtrialError`; what is only a pity is a `Note`.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -88,6 +89,7 @@ class Prepared:
             "wall_ns": self.began.wall_ns,
             "mono_ns": self.began.mono_ns,
             "boot_ns": self.began.mono_ns + clock.suspended_ns(),
+            "oom_kill_at_start": oom_kills(),
             "trial": self.trial,
             "name": options.name,
             "run": self.run,
@@ -251,3 +253,16 @@ def _check_store(store: str) -> None:
     except (OSError, sqlite3.Error) as error:
         text = explain(Path(store), error)
         raise StoreError(f"{text[0].upper()}{text[1:]}.", remedy="", path=store) from error
+
+
+def oom_kills(path: str = "/proc/vmstat") -> int | None:
+    """The node's count of OOM kills since boot, None where the kernel does not tell.
+
+    Read here because a fast command may be struck before the observer is up.  **Source:** proc(5), since Linux 4.13.
+    """
+    try:
+        with open(path, "rb") as file:
+            found = re.search(rb"^oom_kill (\d+)$", file.read(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else int(found[1])

@@ -11,7 +11,7 @@ import pytest
 
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.errors import ConfigError, StoreError
-from fairtrial.middleware.relay.prepare import Prepared, prepare
+from fairtrial.middleware.relay.prepare import Prepared, oom_kills, prepare
 from fairtrial.middleware.relay.runopts import RunOptions
 
 
@@ -96,3 +96,11 @@ def test_a_misspelt_variable_is_said_before_the_command_starts(home: Path) -> No
     (note,) = ready(home, FAIRTRIAL_STOR="/x").notes
     assert note.say
     assert "FAIRTRIAL_STORE?" in note.text
+
+
+def test_the_count_of_oom_kills_is_read_or_not_known(tmp_path: Path) -> None:
+    (tmp_path / "vmstat").write_text("nr_free_pages 1\noom_kill 17\nthp 0\n")
+    assert oom_kills(str(tmp_path / "vmstat")) == 17
+    (tmp_path / "vmstat").write_text("nr_free_pages 1\nxoom_kill 17\n")
+    assert oom_kills(str(tmp_path / "vmstat")) is None
+    assert oom_kills(str(tmp_path / "none")) is None
