@@ -43,6 +43,9 @@ from fairtrial.middleware.wire.feed import Flag, Kind
 _UPSTREAM_FLUSH_S: Final = 60.0
 """How long an upstream whose client is gone may take to accept what was already read from the client."""
 
+_SMALL_BYTES: Final = 4096
+"""Reads of a stream under this size are looked at together: larger ones would hold memory meanwhile."""
+
 _REQUEST_KINDS: Final = (int(Kind.REQUEST_HEAD), int(Kind.REQUEST_DATA), int(Kind.REQUEST_END))
 _RESPONSE_KINDS: Final = (int(Kind.RESPONSE_HEAD), int(Kind.RESPONSE_DATA), int(Kind.RESPONSE_END))
 _RESPONSE_DATA: Final = int(Kind.RESPONSE_DATA)
@@ -105,6 +108,9 @@ class Owner(Protocol):
     def observe_soon(self, pair: Pair) -> None:
         """Call the pair's `catch_up` at the end of this turn of the loop."""
 
+    def observe_with_feed(self, pair: Pair) -> None:
+        """Call the pair's `catch_up` when the feed is handed over next, at most some 2 ms from now."""
+
 
 class Pause:
     """Why the client is not read: bits of a plain int, because IntFlag costs microseconds per operation."""
@@ -159,6 +165,7 @@ class Pair:
         self._in_flight_at_end = 0
         self._finished = False
         self._unseen: list[tuple[bytes, int, RequestHead | None]] = []
+        """What has passed and was not looked at: (a read, when, None) or (a request's body, when, its head)."""
         client.watch_fin = route.policy.client_eof != "half"
         client.on_data = self._client_data
         client.on_eof = self._guard(self._client_eof)
@@ -198,15 +205,16 @@ class Pair:
         """Look at what has passed already.
 
         Looking is put off to the end of the loop's turn, so that bytes of all connections pass before any is
-        looked at; whatever decides by the state of the framing calls this first.
+        looked at, and for the events of a stream to the next hand-over of the feed; whatever decides by the state
+        of the framing calls this first.
         """
         while self._unseen:
             unseen, self._unseen = self._unseen, []
             for data, t_ns, head in unseen:
                 if head is not None:
-                    body = data[len(head.raw) :]
-                    end = b'{"wire_bytes":%d,"complete":true}' % len(data)
-                    self._feed.record_message(_REQUEST_KINDS, (head.raw, body, end), self.conn, head.msg, t_ns)
+                    raw = head.raw
+                    end = b'{"wire_bytes":%d,"complete":true}' % (len(raw) + len(data))
+                    self._feed.record_message(_REQUEST_KINDS, (raw, data, end), self.conn, head.msg, t_ns)
                 elif self._tunnel:
                     self._record(Kind.TUNNEL_DOWN, data, self._tunnel, 0, t_ns)
                 elif not self._down_blind:
@@ -214,11 +222,6 @@ class Pair:
                         self._observe_response(data, t_ns)
                     except Exception as error:  # noqa: BLE001 - observing fails open
                         self._swallow(error)
-
-    def _see_later(self, data: bytes, t_ns: int, head: RequestHead | None) -> None:
-        if not self._unseen:
-            self._relay.observe_soon(self)
-        self._unseen.append((data, t_ns, head))
 
     def _swallow(self, error: Exception) -> None:
         """Observing failed: the bytes go on, nobody looks any more."""
@@ -268,14 +271,18 @@ class Pair:
         self._relay.counters.requests += 1
         head.msg = msg
         new, trial = self._route.rewrite(head)
+        fifo = self._responses.fifo
         if not self._down_blind:
-            self._responses.fifo.append(InFlight(msg, head.method, may_tunnel=False))
-        self._to_upstream(new + data[len(head.raw) :])
+            fifo.append(InFlight(msg, head.method))
+        body = data[len(head.raw) :]
+        self._to_upstream(new + body)
         if trial != self._trial:
             self._trial = trial
             self._record(Kind.NOTE, _trial_note(trial), msg, 0, t_ns)
-        self._see_later(data, t_ns, head)
-        if len(self._responses.fifo) > self._settings.pipeline_depth:
+        if not self._unseen:
+            self._relay.observe_soon(self)
+        self._unseen.append((body, t_ns, head))
+        if len(fifo) > self._settings.pipeline_depth:
             self._pause(Pause.PIPELINE)
 
     def _take_requests(self, events: list[RequestEvent], t_ns: int) -> None:
@@ -454,10 +461,27 @@ class Pair:
         except Exception as error:  # noqa: BLE001 - outermost frame
             self._fault(error)
             return
-        self._see_later(data, t_ns, None)
+        if not self._unseen:
+            if (
+                self._responses.chunked is not None
+                and len(data) < _SMALL_BYTES
+                and not self._paused
+                and not self._requests.holding
+            ):
+                self._relay.observe_with_feed(self)  # nothing of ours waits for what this read says
+            else:
+                self._relay.observe_soon(self)
+        self._unseen.append((data, t_ns, None))
 
     def _observe_response(self, data: bytes, t_ns: int) -> None:
         responses = self._responses
+        if responses.chunked is not None:
+            piece = responses.take_chunk(data)
+            if piece is not None:
+                self._feed.record(
+                    _RESPONSE_DATA, piece, self.conn, responses.fifo[0].msg if responses.fifo else 0, 0, t_ns
+                )
+                return
         if self._up_blind and responses.idle:
             return
         head = responses.take_whole(data)

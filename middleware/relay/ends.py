@@ -94,6 +94,8 @@ class Link:
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, watch: HangupWatch) -> None:
         self._loop = loop
         self._sock = sock
+        self._recv = sock.recv
+        self._send = sock.send
         self._watch = watch
         self._fd = sock.fileno()
         self._plain = type(self) is Link
@@ -161,7 +163,7 @@ class Link:
     def _readable(self) -> bool:
         """One read; False if there was nothing."""
         try:
-            data = self._sock.recv(READ_BYTES)
+            data = self._recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -255,7 +257,7 @@ class Link:
             self._out += data
         else:
             try:
-                sent = self._sock.send(data)
+                sent = self._send(data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
@@ -278,7 +280,7 @@ class Link:
         try:
             while self._out:
                 with memoryview(self._out) as view:
-                    sent = self._sock.send(view[: 4 * READ_BYTES])
+                    sent = self._send(view[: 4 * READ_BYTES])
                 del self._out[:sent]
         except (BlockingIOError, InterruptedError):
             pass

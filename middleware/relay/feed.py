@@ -69,6 +69,8 @@ class FeedSender:
         self.stats = FeedStats()
         self._limit = limit_bytes
         self._on_dead = on_dead
+        self.before_hand_over: Callable[[], None] | None = None
+        """Called when the time to hand over has come, for whoever still has something to say."""
         self._sock: socket.socket | None = None
         self._queue: deque[bytes] = deque()
         self._waiting = 0
@@ -79,6 +81,7 @@ class FeedSender:
         self._lost_until_ns = 0
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_is_slow = False
         self._writing = False
         self._partial: memoryview | None = None
         self._partial_records = 0
@@ -226,11 +229,35 @@ class FeedSender:
         if self._fresh >= FLUSH_BYTES:
             self.flush_now()
         elif self._timer is None:
-            self._timer = self._loop.call_later(_FULL_S if self._writing else FLUSH_S, self.flush_now)
+            self._timer_is_slow = self._writing
+            self._timer = self._loop.call_later(_FULL_S if self._writing else FLUSH_S, self._time_has_come)
+
+    def will_hand_over(self) -> bool:
+        """Whether records are handed over within `FLUSH_S` from now; False while nobody reads, or reads too slowly."""
+        if self._writing or self._sock is None:
+            return False
+        if self._timer is None:
+            self._schedule()
+        return self._timer is not None
+
+    def _time_has_come(self) -> None:
+        self._collect()
+        self._timer = None
+        self.flush_now()
+
+    def _collect(self) -> None:
+        if self.before_hand_over is not None:
+            try:
+                self.before_hand_over()
+            except Exception:  # noqa: BLE001 - observing fails open
+                self.stats.swallowed += 1
 
     def flush_now(self) -> None:
-        """Hand over what the socket takes at once; the rest follows when it takes more."""
-        if self._timer is not None:
+        """Hand over what the socket takes at once; the rest follows when it takes more.
+
+        The timer goes on: to make a new one for each full batch costs more than one vain waking.
+        """
+        if self._timer is not None and self._timer_is_slow:
             self._timer.cancel()
             self._timer = None
         self._fresh = 0
@@ -307,6 +334,7 @@ class FeedSender:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+            self._collect()
         self.detach()
         self._queue.clear()
 

@@ -32,6 +32,8 @@ from fairtrial.middleware.relay.heads import (
 
 MAX_CHUNK_LINE_BYTES: Final = 16 * 1024
 MAX_TRAILER_BYTES: Final = 64 * 1024
+_LESSONS: Final = 4
+"""So many heads in a row that are not the one before: then the client never says the same again."""
 _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 
@@ -95,7 +97,7 @@ class InFlight:
 
     msg: int
     method: bytes
-    may_tunnel: bool
+    may_tunnel: bool = False
     responded: bool = False
 
 
@@ -139,6 +141,19 @@ class ChunkedBody:
                 return pos, True
         return pos, False
 
+    def whole(self, data: bytes) -> bytes | None:
+        """The payload, if `data` is one chunk from its size line to its last CRLF; else None, nothing taken."""
+        if self._state or self._line:
+            return None
+        match = _CHUNK_LINE.match(data)
+        if match is None or not data.endswith(b"\r\n"):
+            return None
+        start = match.end()
+        size = int(match[1], 16)
+        if not size or start + size + 2 != len(data) or start > MAX_CHUNK_LINE_BYTES:
+            return None
+        return data[start:-2]
+
     def _take_line(self, line: bytes) -> bool:
         if self._state == 0:
             match = _CHUNK_LINE.fullmatch(line)
@@ -177,7 +192,10 @@ class RequestFramer:
     see `held_bytes`) until `release_to_tunnel` or `release_to_http`.
     """
 
-    __slots__ = ("_body", "_carry", "_chunked", "_docker", "_head", "_left", "_wire_bytes", "dead", "holding", "msg")
+    __slots__ = (
+        "_body", "_carry", "_chunked", "_docker", "_head", "_known", "_left", "_lessons", "_wire_bytes", "dead",
+        "holding", "msg",
+    )  # fmt: skip
 
     def __init__(self, *, docker: bool = False) -> None:
         self.msg = 0
@@ -187,6 +205,8 @@ class RequestFramer:
         self._carry = bytearray()
         self._body = _NONE
         self._head: RequestHead | None = None
+        self._known: _Known | None = None
+        self._lessons = _LESSONS
         self._left = 0
         self._chunked: ChunkedBody | None = None
         self._wire_bytes = 0
@@ -213,15 +233,23 @@ class RequestFramer:
         """
         if self._body is not _NONE or self._carry or self.holding:
             return None
-        end = data.find(b"\r\n\r\n") + 4
-        if end == 3:
-            return None
-        try:
-            head = read_request_head(data if end == len(data) else data[:end], docker=self._docker)
-        except BadHead:
-            return None
-        if head.may_tunnel or head.body is _CHUNKED or head.length_bytes != len(data) - end:
-            return None
+        known = self._known
+        head = known.again(data) if known is not None else None
+        if head is not None:
+            self._lessons = _LESSONS
+        else:
+            end = data.find(b"\r\n\r\n") + 4
+            if end == 3:
+                return None
+            try:
+                head = read_request_head(data if end == len(data) else data[:end], docker=self._docker)
+            except BadHead:
+                return None
+            if head.may_tunnel or head.body is _CHUNKED or head.length_bytes != len(data) - end:
+                return None
+            if head.body is _LENGTH and self._lessons:
+                self._lessons -= 1
+                self._known = _Known.learn(head)
         self.msg += 1
         self._head = head
         return head
@@ -331,6 +359,49 @@ class RequestFramer:
         return end + 4
 
 
+@dataclass(slots=True)
+class _Known:
+    """A head that passed, taken apart around the digits of its Content-Length.
+
+    An SDK says the same head for each call of a conversation, but for the length.  Bytes that were judged once
+    need no second judgement: where all else is equal and the digits are as many, only the length is news.
+    """
+
+    head: RequestHead
+    before: bytes
+    behind: bytes
+    digits_start: int
+    digits_end: int
+    end: int
+
+    @classmethod
+    def learn(cls, head: RequestHead) -> _Known:
+        raw = head.raw
+        start = raw.lower().find(b"\r\ncontent-length:") + 17
+        while raw[start] in b" \t":
+            start += 1
+        end = start
+        while raw[end] in b"0123456789":
+            end += 1
+        return cls(head, raw[:start], raw[end:], start, end, len(raw))
+
+    def again(self, data: bytes) -> RequestHead | None:
+        """The head of `data` if it is this one with a length that fits `data`; else None."""
+        digits = data[self.digits_start : self.digits_end]
+        if not (
+            data.startswith(self.before)
+            and data.startswith(self.behind, self.digits_end)
+            and digits.isdigit()
+            and int(digits) == len(data) - self.end > 0
+        ):
+            return None
+        old = self.head
+        return RequestHead(
+            data[: self.end], old.method, old.target_start, old.target_end, old.host_start, old.host_end,
+            _LENGTH, len(data) - self.end, False, old.has_own_lines,
+        )  # fmt: skip
+
+
 def _hopeless(data: bytes, start: int) -> str | None:
     """Why an unfinished head will never become a good one, or None."""
     if len(data) - start > MAX_HEAD_BYTES or start > MAX_HEAD_BYTES:
@@ -345,7 +416,7 @@ def _hopeless(data: bytes, start: int) -> str | None:
 class ResponseFramer:
     """The response side, with the FIFO of requests that still wait for their final response."""
 
-    __slots__ = ("_body", "_carry", "_chunked", "_docker", "_head", "_left", "_wire_bytes", "fifo")
+    __slots__ = ("_body", "_carry", "_docker", "_head", "_left", "_wire_bytes", "chunked", "fifo")
 
     def __init__(self, *, docker: bool = False) -> None:
         self.fifo: deque[InFlight] = deque()
@@ -354,7 +425,8 @@ class ResponseFramer:
         self._body = _NONE
         self._head: ResponseHead | None = None
         self._left = 0
-        self._chunked: ChunkedBody | None = None
+        self.chunked: ChunkedBody | None = None
+        """The body that is being read, if it is chunked."""
         self._wire_bytes = 0
 
     @property
@@ -381,19 +453,29 @@ class ResponseFramer:
             return None
         waiting = self.fifo[0]
         raw = data if end == len(data) else data[:end]
-        if has_bare_line_end(raw):
+        if raw.count(b"\n") != raw.count(b"\r\n"):
             return None
         try:
             head = read_response_head(raw, waiting.msg, waiting.method, docker=self._docker)
         except BadHead:
             return None
-        if head.interim or head.body > _LENGTH:
-            return None
-        if (head.length_bytes if head.body is _LENGTH else 0) != len(data) - end:
+        body = head.body
+        if (body is not _LENGTH and body is not _NONE) or head.length_bytes != len(data) - end or head.interim:
             return None
         self._head = head
         self.fifo.popleft()
         return head
+
+    def take_chunk(self, data: bytes) -> bytes | None:
+        """The short path of streams, while `chunked`: if one read is exactly one chunk (an event), its payload.
+
+        Nothing is taken where the answer is None.
+        """
+        chunked = self.chunked
+        payload = chunked.whole(data) if chunked is not None else None
+        if payload is not None:
+            self._wire_bytes += len(data)
+        return payload
 
     def feed(self, data: bytes) -> list[ResponseEvent]:
         """Take what was read and already passed on.  After `Tunnel` or `Blind` feed nothing more."""
@@ -416,10 +498,10 @@ class ResponseFramer:
                     self._end(events)
             elif self._body is _CHUNKED:
                 payload: list[bytes] = []
-                assert self._chunked is not None
+                assert self.chunked is not None
                 start = pos
                 try:
-                    pos, done = self._chunked.feed(data, pos, payload)
+                    pos, done = self.chunked.feed(data, pos, payload)
                 except FramingError as error:
                     if payload:
                         events.append(BodyData(b"", b"".join(payload)))
@@ -454,7 +536,7 @@ class ResponseFramer:
 
     def _end(self, events: list[ResponseEvent]) -> None:
         self._body = _NONE
-        self._chunked = None
+        self.chunked = None
         msg = self._head.msg if self._head is not None else 0
         if self.fifo and self.fifo[0].msg == msg:
             self.fifo.popleft()
@@ -501,7 +583,7 @@ class ResponseFramer:
             self._body = head.body
             self._left = head.length_bytes
             if head.body is _CHUNKED:
-                self._chunked = ChunkedBody()
+                self.chunked = ChunkedBody()
             elif head.body is _NONE:
                 self._end(events)
         return end + 4

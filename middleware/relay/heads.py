@@ -23,6 +23,8 @@ OWN_HEADER: Final = b"x-fairtrial-"
 
 _VERSIONS: Final = frozenset((b"HTTP/1.1", b"HTTP/1.0"))
 _TOKEN: Final = frozenset(b"!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+_STATUSES: Final = {b"HTTP/1.1 %d " % status: status for status in range(100, 600)}
+"""The usual beginnings of a response, looked up before the pattern is asked."""
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([1-9][0-9][0-9])[ \r]")
 _OWN_LINES: Final = re.compile(rb"\r\n" + OWN_HEADER + rb"[^\r\n]*", re.IGNORECASE)
 _DOCKER_STREAM: Final = re.compile(rb"^application/vnd\.docker\.[a-z0-9.-]*-stream", re.IGNORECASE)
@@ -237,10 +239,12 @@ def read_response_head(raw: bytes, msg: int, method: bytes, *, docker: bool = Fa
 
     Raises `BadHead` when it cannot be told; the caller then stops looking, it does not stop the bytes.
     """
-    match = _STATUS_LINE.match(raw)
-    if match is None:
-        raise BadHead("not an HTTP/1 status line")
-    status = int(match[1])
+    status = _STATUSES.get(raw[:13], 0)
+    if not status:
+        match = _STATUS_LINE.match(raw)
+        if match is None:
+            raise BadHead("not an HTTP/1 status line")
+        status = int(match[1])
     if status == 101 or (method == b"CONNECT" and 200 <= status < 300):
         return ResponseHead(raw, msg, status, _TUNNEL, 0)
     if status < 200 or status in (204, 304) or method == b"HEAD":

@@ -47,11 +47,13 @@ class Relay:
     def __init__(self, settings: RelaySettings, feed: FeedSender) -> None:
         self.settings = settings
         self.feed = feed
+        self.feed.before_hand_over = self._observe_streams
         self.counters = Counters()
         self.doors: list[ModelDoor] = []
         self._tokens: dict[str, str] = {}
         self._pairs: dict[int, Pair] = {}
         self._unseen: list[Pair] = []
+        self._unseen_streams: list[Pair] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: HangupWatch | None = None
         self._trust: Trust | None = None
@@ -169,8 +171,22 @@ class Relay:
             self.loop.call_soon(self._observe)
         self._unseen.append(pair)
 
+    def observe_with_feed(self, pair: Pair) -> None:
+        """Let a pair look at what has passed when the feed is handed over next: one waking of the loop for both."""
+        if self.feed.will_hand_over():
+            self._unseen_streams.append(pair)
+        else:
+            self.observe_soon(pair)
+
     def _observe(self) -> None:
         pairs, self._unseen = self._unseen, []
+        self._let_look(pairs)
+
+    def _observe_streams(self) -> None:
+        pairs, self._unseen_streams = self._unseen_streams, []
+        self._let_look(pairs)
+
+    def _let_look(self, pairs: list[Pair]) -> None:
         for pair in pairs:
             try:
                 pair.catch_up()

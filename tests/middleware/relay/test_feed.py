@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from fairtrial.middleware.relay.feed import RESERVE_BYTES, FeedSender, LoopLag, suspended_ns
+from fairtrial.middleware.relay.feed import FLUSH_BYTES, RESERVE_BYTES, FeedSender, LoopLag, suspended_ns
 from fairtrial.middleware.wire.feed import HEAD, Decoder, Flag, Kind, Record
 
 
@@ -189,3 +189,60 @@ async def test_the_lag_of_the_loop_is_noticed() -> None:
 
 def test_the_time_asleep_is_a_number_of_nanoseconds() -> None:
     assert suspended_ns() == pytest.approx(suspended_ns(), abs=1_000_000)
+
+
+async def test_who_has_something_to_say_is_asked_before_the_hand_over() -> None:
+    near, far = pair()
+    feed = FeedSender(near)
+    asked: list[int] = []
+
+    def ask() -> None:
+        asked.append(1)
+        feed.record(Kind.NOTE, b"{}", t_ns=5)
+
+    feed.before_hand_over = ask
+    assert feed.will_hand_over()
+    assert feed.will_hand_over()
+    assert not asked
+    records = await until(far, Decoder(), 1)
+    assert [record.t_ns for record in records] == [5]
+    assert asked == [1]
+    feed.close()
+    far.close()
+
+
+async def test_full_batches_do_not_keep_anybody_from_being_asked() -> None:
+    near, far = pair()
+    feed = FeedSender(near)
+    asked = asyncio.Event()
+    feed.before_hand_over = asked.set
+    assert feed.will_hand_over()
+    for _ in range(3):
+        feed.record(Kind.RESPONSE_DATA, bytes(FLUSH_BYTES))
+    await asyncio.wait_for(asked.wait(), 5)
+    feed.close()
+    far.close()
+
+
+async def test_no_hand_over_is_promised_while_nobody_reads_or_the_socket_is_full() -> None:
+    feed = FeedSender(None)
+    assert not feed.will_hand_over()
+    near, far = pair()
+    feed.attach(near)
+    while feed.will_hand_over():
+        feed.record(Kind.RESPONSE_DATA, bytes(FLUSH_BYTES))
+    assert feed.waiting_bytes
+    feed.close()
+    assert not feed.will_hand_over()
+    far.close()
+
+
+async def test_closing_asks_once_more_so_that_nobody_waits_for_ever() -> None:
+    near, far = pair()
+    feed = FeedSender(near)
+    asked: list[int] = []
+    feed.before_hand_over = lambda: asked.append(1)
+    assert feed.will_hand_over()
+    feed.close()
+    assert asked == [1]
+    far.close()

@@ -19,7 +19,7 @@ from fairtrial.middleware.relay.framing import (
     ResponseFramer,
     Tunnel,
 )
-from fairtrial.middleware.relay.heads import RequestHead, ResponseHead
+from fairtrial.middleware.relay.heads import RequestHead, ResponseHead, read_request_head
 
 REQUESTS = (
     b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
@@ -221,3 +221,68 @@ def test_a_response_nobody_asked_for_is_framed_as_request_zero() -> None:
     events = responses().feed(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
     assert isinstance(events[0], ResponseHead)
     assert events[0].msg == 0
+
+
+LINES = (b"X-A: 1", b"cOntent-Length:  %d ", b"Content-Type: a/b", b"X-Content-Length: 7", b"x-fairtrial-trial: t")
+
+
+@given(
+    order=st.permutations(LINES),
+    targets=st.lists(st.sampled_from((b"/a", b"/b", b"/cc")), min_size=1, max_size=12),
+    lengths=st.lists(st.sampled_from((0, 1, 7, 9, 10, 99, 100, 101)), min_size=1, max_size=12),
+)
+def test_a_head_said_again_with_another_length_is_judged_as_if_it_were_new(
+    order: list[bytes], targets: list[bytes], lengths: list[int]
+) -> None:
+    framer = RequestFramer()
+    for number, length in enumerate(lengths):
+        target = targets[number % len(targets)]
+        raw = b"POST %s HTTP/1.1\r\nHost: h\r\n" % target + b"\r\n".join(order) % length + b"\r\n\r\n"
+        head = framer.take_whole(raw + b"b" * length)
+        assert head == read_request_head(raw)
+        assert framer.take_whole(raw + b"b" * (length + 1)) is None
+        assert framer.msg == number + 1
+
+
+def test_a_length_that_stops_being_a_number_is_no_head_said_again() -> None:
+    framer = RequestFramer()
+    good = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n"
+    for _ in range(3):
+        assert framer.take_whole(good + b"b" * 10) is not None
+    for bad in (b"+9", b" 9", b"9 ", b"1_", b"-1", b"0x", b"\xb2\xb2"):
+        head = good.replace(b"10", bad)
+        found = framer.take_whole(head + b"b" * 9)
+        assert (found is not None) == (bad.strip() == b"9")
+
+
+def test_a_client_whose_heads_are_always_new_is_not_remembered_for_ever() -> None:
+    framer = RequestFramer()
+    for number in range(10):
+        raw = b"POST / HTTP/1.1\r\nHost: h\r\nX-Id: %d\r\nContent-Length: 1\r\n\r\n" % number
+        head = framer.take_whole(raw + b"b")
+        assert head == read_request_head(raw)
+
+
+@given(
+    pieces=st.lists(
+        st.sampled_from(
+            (b"3\r\nabc\r\n", b"3;x=y\r\nabc\r\n", b"03\r\n\r\n\n\r\n", b"1\r\na\r\n1\r\nb\r\n", b"2\r\na", b"b\r\n",
+             b"2\r\nab\r", b"\n", b"3\r\nabc\n", b"4\r\nabc\r\n", b"0\r\n\r\n", b"x\r\n", b"\r\n")
+        ),
+        max_size=8,
+    )
+)  # fmt: skip
+def test_the_short_path_of_streams_tells_the_same_as_the_long_one(pieces: list[bytes]) -> None:
+    told: list[list[object]] = []
+    for short in (True, False):
+        framer = ResponseFramer()
+        framer.fifo.append(InFlight(1, b"GET"))
+        events: list[object] = list(framer.feed(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"))
+        for piece in pieces:
+            if framer.chunked is None or any(isinstance(event, Blind) for event in events):
+                break
+            payload = framer.take_chunk(piece) if short else None
+            events += framer.feed(piece) if payload is None else [BodyData(b"", payload)]
+            events.append(framer.wire_bytes)
+        told.append(events)
+    assert told[0] == told[1]
