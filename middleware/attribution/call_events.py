@@ -12,7 +12,7 @@ from fairtrial.middleware.attribution.calls import Trouble
 from fairtrial.middleware.attribution.case import AttemptSeen, evidence, no, unknown, upstream, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
-from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, seconds, size, statuses
+from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, often, seconds, size, statuses
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Blame, Evidence, Grade, Trust
 
@@ -30,9 +30,13 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
     if standing is Standing.RECOVERED:
         return _recovered(trouble)
     last = trouble.failed[-1]
+    failed = [a for a in turn.attempts if not a.whole]
     facts = {
-        "attempts": count(len(trouble.failed), "attempt"),
-        "seconds": seconds(trouble.length_s),
+        "attempts": count(len(failed), "attempt"),
+        "seconds": seconds(max(0, failed[-1].ended_ns - failed[0].started_ns) / 1e9),
+        "times": often(len(trouble.failed)),
+        "watchdog": seconds(fault.watchdog_s),
+        "length": seconds(last.length_s),
         "statuses": _statuses(trouble),
         "step": None if turn.step is None else str(turn.step),
         "upstream": clean(upstream(last.value)) or None,
@@ -128,7 +132,7 @@ def _recovered(trouble: Trouble) -> Event:
 def _statuses(trouble: Trouble) -> str | None:
     if trouble.fault.failure.startswith("error event"):
         return trouble.fault.failure
-    return statuses(a.value.reply.status for a in trouble.failed)
+    return statuses(a.value.reply.status for a in trouble.turn.attempts if not a.whole)
 
 
 def _what_it_bent(trouble: Trouble) -> str:
@@ -147,19 +151,26 @@ def _flips_if(trouble: Trouble) -> str | None:
     if fault.watchdog_s is not None and fault.silence_s is not None:
         limit, silence = seconds(fault.watchdog_s), seconds(fault.silence_s)
         if fault.cause == "model_api.stalled":
-            return f"turns to the harness if its client waits longer than the {silence} of silence (taken: {limit})"
-        return f"turns to infra if the client's watchdog was not above the longest silence ({silence}; taken: {limit})"
+            return (
+                f"turns to the harness if its client would have waited longer than {silence} "
+                f"(fairtrial takes {limit} for this client)"
+            )
+        return (
+            f"turns to infra if the client had waited for all of its time: {limit} are taken for this client, and the "
+            f"longest silence was {silence}"
+        )
     if trouble.standing is Standing.TERMINAL:
-        return "turns to present if a later successful call of this trial is found"
+        return None
     if trouble.standing is Standing.DISTORTING:
-        return "turns to the model if the same trial fails without the broken reply"
+        return "turns to the model if the trial, run again without this fault, fails in the same way"
     return None
 
 
 def _evidence(trouble: Trouble) -> list[Evidence]:
-    total = len(trouble.failed)
-    shown = list(enumerate(trouble.failed, 1))
-    if total > _SHOWN:
+    attempts = trouble.turn.attempts
+    total = len(attempts)
+    shown = [(n, a) for n, a in enumerate(attempts, 1) if a in trouble.failed]
+    if len(shown) > _SHOWN:
         shown = [*shown[: _SHOWN - 1], shown[-1]]
     return [evidence(attempt.placed, f"attempt {n} of {total}: {_attempt(attempt, trouble)}") for n, attempt in shown]
 

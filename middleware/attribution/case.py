@@ -31,6 +31,7 @@ from fairtrial.middleware.core.observations import (
     OomKill,
     RequestFacts,
     TrialEnded,
+    TrialStarted,
     Value,
 )
 from fairtrial.middleware.core.records import (
@@ -169,6 +170,7 @@ class Case:
 
     def __init__(self, assembly: Assembly) -> None:
         self.trial: Trial = assembly.trial
+        self.options: dict[str, object] = {}
         self.ended: tuple[Placed, TrialEnded] | None = None
         self.containers: dict[str, ContainerCase] = {}
         self.kills: list[KillGroup] = []
@@ -248,6 +250,8 @@ class Case:
                 self.gaps.append((placed, value))
             case DoorState():
                 self.doors.append((placed, value))
+            case TrialStarted():
+                self.options = value.options
             case TrialEnded():
                 self.ended = (placed, value)
             case _:
@@ -375,6 +379,23 @@ class Case:
 
     def tools_of(self, step: int) -> list[Tool]:
         return self.trial.steps[step - 1].tools if 0 < step <= len(self.trial.steps) else []
+
+    @property
+    def never_started(self) -> str | None:
+        """Why the command could not be started, as the run process said it; None when it was."""
+        if self.ended is None or self.calls or self.ended[1].closed != "normal":
+            return None
+        value = self.ended[1]
+        return value.why if value.exit_code in {126, 127} else None
+
+    @property
+    def waiting_for(self) -> list[str] | None:
+        """Names of the tools whose results the model waited for at the command's end; None when it waited for none."""
+        last = self.last_main
+        if last is None or not last.completed or last.last is None:
+            return None
+        asked = last.last.value.reply.tool_calls
+        return [use.name or "a tool" for use in asked] or None
 
     def may_run_tools(self, step: int) -> bool:
         """False when the step's reply was read whole, tools were on offer, and it asked for none: what ran then in a

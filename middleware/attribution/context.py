@@ -51,7 +51,19 @@ class Context:
         value = self.case.ended[1]
         if value.exit_code == 0 and value.signal is None:
             return []
-        return [s for s in value.forwarded_signals if s in ENDING_SIGNALS]
+        return [s for s in (*value.forwarded_signals, *value.keyboard_signals) if s in ENDING_SIGNALS]
+
+    @property
+    def typed_signals(self) -> list[int]:
+        """Those of them that were typed at the terminal."""
+        typed = self.case.ended[1].keyboard_signals if self.case.ended is not None else []
+        return [s for s in self.sent_signals if s in typed]
+
+    @property
+    def ended_by_signal(self) -> bool:
+        """The command died by a signal that was sent, or told so as shells do."""
+        trial = self.case.trial
+        return any(trial.signal == s or trial.exit_code == 128 + s for s in self.sent_signals)
 
     @property
     def ever_completed(self) -> bool:

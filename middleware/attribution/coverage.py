@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase
+from fairtrial.middleware.attribution.sentences import clean
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.core.records import PhaseName
+from fairtrial.middleware.steps.watched import RECORDED_ONLY
 
 FOREVER: Final = 1 << 63
 
@@ -41,6 +43,7 @@ class MemoryWatch:
     seen: bool
     by: tuple[str, ...]
     why_not: str | None = None
+    remedy: str = "Let fairtrial read the host's counters or the container's cgroup (see `fairtrial doctor`)."
 
 
 class Watch:
@@ -76,7 +79,17 @@ class Watch:
     def partly(self) -> list[str]:
         """Families watched with a gap; the model API and memory have exact tests of their own."""
         families = self._case.trial.coverage.families
-        return [f for f in JUDGED_FAMILIES[2:] if f in families and families[f].level == "partial"]
+        return [
+            f
+            for f in JUDGED_FAMILIES[2:]
+            if f in families and families[f].level == "partial" and families[f].why != RECORDED_ONLY
+        ]
+
+    @property
+    def recorded_only(self) -> list[str]:
+        """Families that were recorded and that no rule judges yet."""
+        families = self._case.trial.coverage.families
+        return [f for f in JUDGED_FAMILIES if f in families and families[f].why == RECORDED_ONLY]
 
     def memory(self) -> MemoryWatch:
         """An OOM kill is observable by each container's own counter, or by a zero delta of the host's.
@@ -87,6 +100,7 @@ class Watch:
         if whole_host is not None and whole_host[0] == 0:
             return MemoryWatch(seen=True, by=whole_host[1])
         missed = [p.id for p, change in self._case.coverage_changes if change.containers_missed]
+        told = [c.why for _, c in self._case.coverage_changes if c.containers_missed and c.why]
         if missed:
             why = (
                 "the kernel killed a process of this host for memory"
@@ -96,7 +110,9 @@ class Watch:
             return MemoryWatch(
                 seen=False,
                 by=tuple(missed[:1]),
-                why_not=f"{why}, and a container that may be the trial's was not watched",
+                why_not=f"{why}, and a container that may be the trial's was not watched"
+                + (f" ({clean(told[0], 200)})" if told else ""),
+                remedy="Start the container with `-e FAIRTRIAL_TRIAL` (docker run), so that it can be told apart.",
             )
         by: list[str] = []
         watched = [c for c in self._case.containers.values() if c.role != "verifier"]

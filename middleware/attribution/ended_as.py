@@ -25,13 +25,15 @@ def ended_as(ctx: Context, events: list[Event], ended_by: Event | None) -> Ended
     trial = ctx.case.trial
     if ctx.case.ended is None or trial.closed != "normal":
         return EndedAs.UNKNOWN
-    if ctx.never_ran and ended_by is not None:
+    if (ctx.never_ran and ended_by is not None) or ctx.case.never_started is not None:
         return EndedAs.NEVER_RAN
     if trial.signal is not None:
         return EndedAs.AGENT_CRASHED if trial.signal in CRASH_SIGNALS else EndedAs.KILLED
     if trial.exit_code is None:
         return EndedAs.UNKNOWN
-    if trial.exit_code in KILLED_CODES or (ended_by is not None and ended_by.cause == "operator.cancelled"):
+    if trial.exit_code in KILLED_CODES or (
+        ended_by is not None and ended_by.cause == "operator.cancelled" and ctx.ended_by_signal
+    ):
         return EndedAs.KILLED
     if any(e.standing is Standing.TERMINAL and e.ends_call for e in events):
         return EndedAs.AGENT_GAVE_UP

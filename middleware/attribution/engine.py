@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from fairtrial.middleware.attribution.case import no, unknown, yes
+from fairtrial.middleware.attribution.case import evidence, no, unknown, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.ended_as import ended_as
 from fairtrial.middleware.attribution.events import Event, Standing
@@ -36,7 +36,7 @@ from fairtrial.middleware.attribution.rules import (
     observer,
     operator,
 )
-from fairtrial.middleware.attribution.sentences import capital, count, listed, steps
+from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, steps
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, as_record
 from fairtrial.middleware.core.causes import answers
 from fairtrial.middleware.core.clock import rfc3339
@@ -167,15 +167,24 @@ def _blocked(ctx: Context) -> _Ruling | None:
             blame=Blame.INDETERMINATE,
             sentence="The end of the trial was not recorded, so fairtrial itself may have been stopped. "
             "Run the trial again.",
-            flips_if="turns to a verdict when the record of its end arrives",
         )
     lost = ctx.watch.tampered
     if lost is not None:
+        what = "its store was changed" if lost.source == "store" else "its observer was lost"
+        why = f" ({clean(lost.why, 120)})" if lost.why else ""
         return _Ruling(
             blame=Blame.INDETERMINATE,
-            sentence="fairtrial's observer was lost during the trial or its store was changed, so what it saw cannot "
-            "be trusted. Run the trial again; an agent under another user than fairtrial's cannot do that.",
+            sentence=f"While the trial ran {what}{why}, so what fairtrial saw cannot be trusted. Run the trial again, "
+            "with the agent under another user to rule out that it did this.",
             by=(lost.id,),
+        )
+    if case.never_started is not None:
+        return _Ruling(
+            blame=Blame.OPERATOR,
+            grade=Grade.PROVED,
+            sentence=f"The trial never ran. {clean(case.never_started, 300)}",
+            by=(case.ended[0].id,),
+            evidence=(evidence(case.ended[0], clean(case.never_started, 200)),),
         )
     if case.booked is Outcome.UNKNOWN:
         return _Ruling(
@@ -314,7 +323,9 @@ def _model(ctx: Context, events: Sequence[Event]) -> _Ruling:
     said += model.own_kill(ctx.case)
     if events:
         said += f" {_in_passing(events)}"
-    flips = "turns to infra if an outside event turns up in late evidence"
+    for more in (model.cut_short(ctx.case), model.done_by_command(ctx.case)):
+        said += f" {more}" if more else ""
+    flips = None
     beside = model.failed_beside(ctx)
     if beside:
         said += f" {beside}"
@@ -325,10 +336,12 @@ def _model(ctx: Context, events: Sequence[Event]) -> _Ruling:
         flips = "turns to infra if somebody outside the trial sent the signal"
     if unwatched:
         said += f" Not watched: {listed(unwatched)}."
-        flips = f"{flips}; turns if something failed in what was not watched: {listed(unwatched)}"
+    if ctx.watch.recorded_only:
+        said += f" Recorded, not judged yet: {listed(model.FAMILY_WORDS[f] for f in ctx.watch.recorded_only)}."
+    doubtful = unwatched or struck or beside or model.done_by_command(ctx.case)
     return _Ruling(
         blame=Blame.MODEL,
-        grade=Grade.SUSPECTED if unwatched or struck or beside else Grade.PROVED,
+        grade=Grade.SUSPECTED if doubtful else Grade.PROVED,
         sentence=said,
         flips_if=flips,
         evidence=tuple(model.clearing(ctx)),

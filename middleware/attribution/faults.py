@@ -18,6 +18,7 @@ a tool that changed this machine's network, so without a control vantage it is o
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -51,6 +52,7 @@ _CLIENTS_STATUSES: Final = frozenset({417, 431, 501, 505})
 _OUR_LIMITS: Final = frozenset({"EMFILE", "ENFILE", "ENOMEM", "ENOBUFS", "24", "23", "12", "105"})
 _PASSING: Final = ("AGAIN", "TEMPORARY", "NO ANSWER IN", "TIMED OUT", "TIMEOUT")
 """Words of resolver and socket errors that say nothing about the address itself."""
+_NOT_KNOWN: Final = frozenset({"not_found_error", "model_not_found"})
 _QUOTA_NAMES: Final = frozenset({"quota", "credit", "billing"})
 _ERROR_TYPES: Final[dict[str, int]] = {
     "overloaded_error": 529,
@@ -157,7 +159,11 @@ def _upstreams(attempt: AttemptSeen, *, answered_at_ns: int | None, served: bool
         strange = value.reply.html or value.reply.provider_id is False
         return Fault(cause="gateway.error" if strange else "model_api.server_error", blame=Blame.INFRA, failure=said)
     best = Grade.SUSPECTED if lost_only_its_end(value) else _best_of_end(value)
-    return Fault(cause="model_api.truncated", blame=Blame.INFRA, best=best, failure=_cut(value))
+    framed = value.close_kind in {"framed", "close_delimited"}
+    said = "The provider ended step {step}'s reply without its end mark ({attempts} within {seconds}; {bytes_down})."
+    return Fault(
+        cause="model_api.truncated", blame=Blame.INFRA, best=best, failure=_cut(value), said=said if framed else None
+    )
 
 
 def _clients_doing(attempt: AttemptSeen, fault: Fault) -> Fault | None:
@@ -280,10 +286,18 @@ def _abort(attempt: AttemptSeen, *, ends_with: bool, thresholds: Thresholds) -> 
         sentence = f"The client did not read step {{step}}'s reply for {seconds(unread_s)}, and then closed the call."
     # Bytes were coming when it closed: then the API was not what it waited for.
     flowing = value.ttfb is not None and value.silence_at_end is not None and value.silence_at_end < READ_S
+    if flowing and sentence is None:
+        sentence = (
+            "The client itself closed the call for step {step}'s reply after {length} while bytes were still coming "
+            "(longest silence {silence})."
+        )
+        proved = not ends_with
+    else:
+        proved = False
     return Fault(
         cause="harness.client_timeout",
         blame=Blame.HARNESS,
-        best=Grade.PROVED if flowing and not ends_with and sentence is None else Grade.SUSPECTED,
+        best=Grade.PROVED if proved else Grade.SUSPECTED,
         failure=said,
         said=sentence,
         abort=True,
@@ -294,14 +308,15 @@ def _abort(attempt: AttemptSeen, *, ends_with: bool, thresholds: Thresholds) -> 
 
 
 def _dial(value: AttemptEnded, *, answered_before: bool) -> Fault:
-    error = clean(value.dial_error or value.errno or "no reason given")
-    if value.dial_stage == "proxy":
+    error = _plain(value)
+    if value.dial_stage == "proxy" or (value.via_proxy is not None and value.dial_stage in {"dns", "connect"}):
         if value.proxy_status == 407:
             return Fault(cause="operator.auth", blame=Blame.OPERATOR, failure="the proxy asked for credentials (407)")
-        said = f"proxy status {value.proxy_status}" if value.proxy_status is not None else error
+        said = f"proxy status {value.proxy_status}" if value.proxy_status is not None else f"no connection: {error}"
         return Fault(cause="network.proxy", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=said)
     if value.dial_stage == "tls":
-        trust = any(word in error.upper() for word in ("CERTIFICATE", "VERIFY", "SELF-SIGNED", "SELF SIGNED"))
+        raw = (value.dial_error or "").upper()
+        trust = any(word in raw for word in ("CERTIFICATE", "VERIFY", "SELF-SIGNED", "SELF SIGNED"))
         if trust and not answered_before:
             return Fault(cause="network.tls", blame=Blame.OPERATOR, best=Grade.SUSPECTED, failure=error)
         return Fault(cause="network.tls", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=error)
@@ -313,9 +328,29 @@ def _dial(value: AttemptEnded, *, answered_before: bool) -> Fault:
     return Fault(
         cause="operator.endpoint",
         blame=Blame.OPERATOR,
-        best=Grade.PROVED if _tells(value, error) else Grade.SUSPECTED,
+        best=Grade.PROVED if _tells(value, value.dial_error or error) else Grade.SUSPECTED,
         failure=f"{stage}: {error}",
     )
+
+
+_WORDS: Final = (
+    (r"certificate verify failed:? *([^(]*)", "certificate not accepted"),
+    (r"refused", "connection refused"),
+    (r"reset", "connection reset"),
+    (r"timed? ?out", "timed out"),
+    (r"name or service not known|nodename nor servname|no address associated", "name not known"),
+)
+
+
+def _plain(value: AttemptEnded) -> str:
+    """Why a dial failed, in words; what has no words of ours stays as the system said it."""
+    raw = value.dial_error or value.errno or "no reason given"
+    for pattern, words in _WORDS:
+        found = re.search(pattern, raw, re.IGNORECASE)
+        if found is not None:
+            more = clean(found.group(1)) if found.groups() else ""
+            return f"{words}: {more}" if more else words
+    return clean(raw)
 
 
 def _tells(value: AttemptEnded, error: str) -> bool:
@@ -352,6 +387,11 @@ def _status(value: AttemptEnded, status: int, *, in_stream: bool = False) -> Fau
         return Fault(cause="operator.auth", blame=Blame.OPERATOR, failure=said)
     if status == 429:
         return Fault(cause="model_api.rate_limited", blame=Blame.INFRA, failure=said)
+    if status == 404 and reply.error_type in _NOT_KNOWN and not reply.html:
+        said = "The model API knows no such model or path ({statuses}): {attempts} to get step {step}'s reply failed."
+        return Fault(
+            cause="model_api.client_error", blame=Blame.OPERATOR, best=Grade.SUSPECTED, failure="status 404", said=said
+        )
     if status == 404:
         return Fault(cause="operator.endpoint", blame=Blame.OPERATOR, failure="404: no such path or model")
     if status in {408, 504}:

@@ -27,6 +27,9 @@ UNKNOWN_WORDS: Final[dict[str, str]] = {
     "upstream": "an unknown address",
     "failure": "for an unknown reason",
     "silence": "an unknown time",
+    "times": "an unknown number of times",
+    "watchdog": "unknown time",
+    "length": "an unknown time",
     "lag": "an unknown time",
     "signal": "an unknown signal",
     "at": "not known",
@@ -133,14 +136,22 @@ def listed(parts: Iterable[str]) -> str:
 
 
 def statuses(codes: Iterable[int | None]) -> str | None:
-    """HTTP status codes with how often each came, in order of first appearance: `529 x 9`, `500, 529 x 2`."""
-    tally: dict[int, int] = {}
+    """HTTP status codes with how often each came, in order of first appearance: `HTTP 529 x 9`, `HTTP 500, no reply`.
+
+    None when not one attempt brought a status.
+    """
+    tally: dict[int | None, int] = {}
     for code in codes:
-        if code is not None:
-            tally[code] = tally.get(code, 0) + 1
-    if not tally:
+        tally[code] = tally.get(code, 0) + 1
+    if not any(code is not None for code in tally):
         return None
-    return "HTTP " + ", ".join(f"{code} x {n}" if n > 1 else str(code) for code, n in tally.items())
+    told = [("no reply" if code is None else str(code), n) for code, n in tally.items()]
+    return "HTTP " + ", ".join(f"{word} x {n}" if n > 1 else word for word, n in told)
+
+
+def often(number: int) -> str:
+    """`once`, `twice`, `3 times`."""
+    return {1: "once", 2: "twice"}.get(number, f"{number} times")
 
 
 def signal_name(number: int | None) -> str | None:

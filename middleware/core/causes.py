@@ -91,7 +91,7 @@ _MODEL_API: Final = (
         "model_api",
         (_I,),
         _PROVED,
-        "The model API was overloaded: {attempts} to get step {step}'s reply failed ({statuses}) over {seconds}.",
+        "The model API was overloaded: {attempts} to get step {step}'s reply failed ({statuses}) within {seconds}.",
         _RETRY_LATER,
         note="when terminal",
         sources=_DOOR,
@@ -102,7 +102,7 @@ _MODEL_API: Final = (
         "model_api",
         (_I, _O),
         _PROVED,
-        "The model API's rate limit was reached: {attempts} to get step {step}'s reply failed ({statuses}) over "
+        "The model API's rate limit was reached: {attempts} to get step {step}'s reply failed ({statuses}) within "
         "{seconds}.",
         "Run the trial again with fewer trials at once, or ask for a higher limit.",
         note="when terminal; the operator's for a per-key limit that this run's own trials share",
@@ -114,7 +114,7 @@ _MODEL_API: Final = (
         "model_api",
         (_I,),
         _PROVED,
-        "The model API had an error of its own: {attempts} to get step {step}'s reply failed ({statuses}) over "
+        "The model API had an error of its own: {attempts} to get step {step}'s reply failed ({statuses}) within "
         "{seconds}.",
         _RETRY_LATER,
         note="when terminal",
@@ -126,7 +126,7 @@ _MODEL_API: Final = (
         "model_api",
         (_I,),
         _PROVED,
-        "The provider cut the connection in the middle of step {step}'s reply ({attempts} over {seconds}; "
+        "The provider cut the connection in the middle of step {step}'s reply ({attempts} within {seconds}; "
         "{bytes_down} received, no end mark).",
         _RETRY_LATER,
         note="when terminal; a cut reply that the client kept: proved only if a tool call or the stop reason was "
@@ -140,7 +140,7 @@ _MODEL_API: Final = (
         (_I,),
         _PROVED,
         "The model API at {upstream} had answered before and then could not be reached ({failure}): {attempts} to get "
-        "step {step}'s reply failed over {seconds}.",
+        "step {step}'s reply failed within {seconds}.",
         _RETRY_LATER,
         note="when terminal, and the upstream had answered earlier in this run",
         sources=_DOOR,
@@ -162,7 +162,7 @@ _MODEL_API: Final = (
         "model_api",
         (_I, _H),
         _SUSPECTED,
-        "The model API timed out on its own side: {attempts} to get step {step}'s reply failed ({statuses}) over "
+        "The model API timed out on its own side: {attempts} to get step {step}'s reply failed ({statuses}) within "
         "{seconds}.",
         "Run the trial again; if it happens again, make the request smaller or the time limit longer.",
         sources=_DOOR,
@@ -214,7 +214,7 @@ _MODEL_API: Final = (
         (_I, _O),
         _PROVED,
         "A gateway answered in place of the provider ({failure}, no provider request id): {attempts} to get step "
-        "{step}'s reply failed over {seconds}.",
+        "{step}'s reply failed within {seconds}.",
         "Look at the gateway's log at that time, then run the trial again.",
         note="502, 503, 504 or HTML without the provider's request id",
         sources=_DOOR,
@@ -426,7 +426,7 @@ _NETWORK: Final = (
         "network",
         (_I, _M, _O),
         _PROVED,
-        "The TLS handshake with {upstream} failed ({failure}): {attempts} to get step {step}'s reply over {seconds}.",
+        "The TLS handshake with {upstream} failed ({failure}): {attempts} to get step {step}'s reply within {seconds}.",
         "Check the proxy and the CA certificates that the client is given (SSL_CERT_FILE, NODE_EXTRA_CA_CERTS).",
         note=_NETWORK_NOTE + "; the operator's when the trust store is at fault",
         sources=_DOOR,
@@ -514,10 +514,10 @@ _HARNESS: Final = (
         "harness",
         (_H,),
         _PROVED,
-        "The client itself closed the call for step {step}'s reply after {seconds}, while the longest silence of the "
-        "model API was {silence}.",
-        "Raise the client's own timeout, or find out what stopped it; the API was not the reason.",
-        note="suspected when the command ended at the same moment",
+        "The client gave up {times} after {silence} without a byte (step {step}'s reply). That is shorter than the "
+        "{watchdog} for which this client is known to wait.",
+        "Raise the client's own timeout; if the call still fails, the model API is stalled.",
+        note="proved only when bytes were coming as the client closed; suspected when it had not read or not sent",
         sources=_DOOR,
         built=True,
     ),
@@ -614,8 +614,8 @@ _OPERATOR: Final = (
         "operator",
         (_O,),
         _PROVED,
-        "No model API answered at {upstream} in this run ({failure}): {attempts} to get step {step}'s reply failed "
-        "over {seconds}.",
+        "No model API answered at {upstream} in this trial ({failure}): {attempts} to get step {step}'s reply failed "
+        "within {seconds}.",
         "Check the address in the base URL (host, port, path) and that this machine can reach it.",
         note="an upstream that never sent a response head in this run, or 404 for the path",
         sources=_DOOR,

@@ -4,7 +4,8 @@ In: the placed observations and the folded calls.  Out: the trial's `Coverage`. 
 what a gap costs a verdict (`attribution/coverage.py`).
 
 A family is *full* when one source that can see it was on from the first model call (or the first observation) to the
-end without a gap; *partial* when a source was on for a part; *none* else.  `model_api` also needs a call that came
+end without a gap, and a rule judges it; *partial* when a source was on for a part, or no rule judges it yet; *none*
+else.  `model_api` also needs a call that came
 through the door and could be read.
 """
 
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.clock import rfc3339
 from fairtrial.middleware.core.observations import CoverageChanged, DoorState, GapSeen
 from fairtrial.middleware.core.records import FAMILIES, Coverage, FamilyCoverage, Gap
@@ -23,6 +25,11 @@ from fairtrial.middleware.steps.placed import Placed
 _RANK: Final = {"none": 0, "partial": 1, "full": 2}
 
 _TYPES: Final = frozenset({CoverageChanged, DoorState, GapSeen})
+
+RECORDED_ONLY: Final = "recorded, not judged yet"
+"""Why a family is not full although its counters were: no cause of it is built, so a fault of it would not be named."""
+
+_JUDGED: Final = frozenset(cause.family for cause in CAUSES.values() if cause.built)
 
 END_GRACE_NS: Final = 1_000_000
 """A source that goes off this shortly before the command's end was there to the end (clocks are read apart)."""
@@ -53,6 +60,7 @@ class _Source:
 def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: int | None) -> Coverage:
     """Sum up what was watched; `ended_ns` is the command's end, wall ns."""
     sources: dict[str, _Source] = {}
+    missed: str | None = None
     gaps: list[Gap] = []
     dropped: int | None = None
     for one in placed:
@@ -60,6 +68,8 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
         if type(value) not in _TYPES:
             continue
         if isinstance(value, CoverageChanged):
+            if value.containers_missed:
+                missed = missed or value.why or "a container that may be the trial's was not watched"
             _change(sources.setdefault(value.source, _Source()), value, one.at_ns, ended_ns)
         elif isinstance(value, DoorState):
             source = sources.setdefault(_door_name(value), _Source())
@@ -91,7 +101,7 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
             for n, s in sorted(sources.items())
             if not n.startswith("door.")
         },
-        families={family: _family(family, sources, calls, first_ns) for family in FAMILIES},
+        families={family: _missing(family, _family(family, sources, calls, first_ns), missed) for family in FAMILIES},
         gaps=gaps,
         dropped=dropped,
     )
@@ -149,7 +159,16 @@ def _family(
             best = found
     if family == "model_api" and best.level != "none":
         return _calls_seen(best, calls)
+    if best.level == "full" and family not in _JUDGED:
+        return FamilyCoverage(level="partial", why=RECORDED_ONLY)
     return best
+
+
+def _missing(family: str, found: FamilyCoverage, missed: str | None) -> FamilyCoverage:
+    """A container that may be the trial's and that nobody watches may hide a kill."""
+    if missed is None or family not in {"memory", "node"} or found.level != "full":
+        return found
+    return FamilyCoverage(level="partial", why=missed)
 
 
 def _level(name: str, watches: list[tuple[str | None, _Watch]], first_ns: int | None) -> FamilyCoverage:
@@ -175,6 +194,8 @@ def _calls_seen(best: FamilyCoverage, calls: Iterable[FoldedCall]) -> FamilyCove
     attempts = [attempt for call in calls for attempt in call.attempts]
     if not any(a.request.operation != "hello" for a in attempts):
         return FamilyCoverage(level="none", why="no call came through the door")
+    if best.level == "full" and any(300 <= (a.reply.status or 0) < 400 for a in attempts):
+        return FamilyCoverage(level="partial", why="a redirect led past the door")
     # A HEAD or a model list tells nothing that a verdict needs; a request in an unknown dialect may be the agent's.
     unread = sum(1 for a in attempts if a.facts.parse != "full" and a.request.operation in {"chat", "other"})
     if unread and best.level == "full":

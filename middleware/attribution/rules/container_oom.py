@@ -372,7 +372,7 @@ def _victim(ctx: Context, group: KillGroup) -> str | None:
         name = clean(victim.comm or "", 20) or "a process"
         inner = [f"pid {victim.pid}"] if victim.pid is not None else []
         if victim.rss is not None:
-            inner.append(size(victim.rss) or "")
+            inner.append(f"resident {size(victim.rss)}")
         role = _role(ctx, group, victim.pid)
         said = f"{name} ({', '.join(inner)})" if inner else name
         owner = "the container's" if role == "main process" else "the harness's"
@@ -393,10 +393,10 @@ def _hidden(container: ContainerCase, group: KillGroup) -> str:
 
 def _flips_if(facts: dict[str, str], limit: int | None) -> str:
     if limit is None:
-        return "turns to proved or to the model by a replay of the command under a higher ceiling"
+        return "turns to infra, proved, if the command, run again with more memory, passes; else to the model"
     return (
-        f"turns to proved if a replay is killed at {facts['limit']} and passes at {facts['ceiling']} or less; "
-        f"turns to the model if the demand is above {facts['ceiling']}"
+        f"turns to infra, proved, if the command, run again, is killed at {facts['limit']} and passes at "
+        f"{facts['ceiling']} or less; to the model if it is killed there as well"
     )
 
 

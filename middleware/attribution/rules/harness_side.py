@@ -43,10 +43,7 @@ def _abort(ctx: Context, trouble: Trouble) -> Event | None:
     signalled = ctx.case.trial.signal is not None
     cause = CAUSES["harness.killed" if signalled else "harness.client_timeout"]
     step = "unknown" if event.step is None else str(event.step)
-    sentence = (
-        f"The command ended while the model call of step {step} was still open; the longest silence of the model API "
-        f"had been short ({trouble.fault.failure}), so the API was not the reason."
-    )
+    sentence = f"The command ended while the model call of step {step} was still open ({trouble.fault.failure})."
     return replace(event, cause=cause.name, best=Grade.SUSPECTED, sentence=sentence, advice=cause.advice)
 
 

@@ -18,8 +18,13 @@ from fairtrial.middleware.attribution.case import AttemptSeen, Case, evidence
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS, KILLED_CODES
 from fairtrial.middleware.attribution.rules.container_oom import name_of
-from fairtrial.middleware.attribution.sentences import count, listed, signal_name, statuses
+from fairtrial.middleware.attribution.sentences import clean, count, listed, signal_name, statuses, steps
 from fairtrial.middleware.core.records import ContainerUse, Evidence, PhaseName, Step
+
+LENGTH_STOPS: Final = frozenset({"max_tokens", "length", "max_output_tokens", "MAX_TOKENS"})
+
+TIME_LIMIT_CODES: Final = frozenset({124, 137, 143})
+"""What timeout(1) and shells say of a command that was cut short."""
 
 FAMILY_WORDS: Final[dict[str, str]] = {
     "model_api": "the model API",
@@ -42,7 +47,15 @@ class Doubt:
 
 def doubt(ctx: Context) -> Doubt | None:
     """The first thing that keeps the model from being due, or None."""
-    return _no_calls(ctx) or _open_calls(ctx) or _failed_last(ctx) or _memory(ctx) or _vanished(ctx) or _trace(ctx)
+    return (
+        _no_calls(ctx)
+        or _open_calls(ctx)
+        or _failed_last(ctx)
+        or _memory(ctx)
+        or _vanished(ctx)
+        or _trace(ctx)
+        or _waiting(ctx)
+    )
 
 
 def clearing(ctx: Context) -> list[Evidence]:
@@ -69,7 +82,7 @@ def _last_whole(ctx: Context) -> list[AttemptSeen]:
 
 
 def not_watched(ctx: Context) -> list[str]:
-    """Families that nobody watched, or not for the whole time, as words."""
+    """Families that nobody watched, or not for the whole time, as words; not those that no rule judges yet."""
     partly = [f"{FAMILY_WORDS[f]} (in part)" for f in ctx.watch.partly]
     return [*(FAMILY_WORDS[f] for f in ctx.watch.unwatched), *partly]
 
@@ -77,9 +90,21 @@ def not_watched(ctx: Context) -> list[str]:
 def summary(ctx: Context) -> str:
     """What was seen of the trial, for the sentence."""
     replies = sum(1 for t in ctx.turns if t.completed)
-    calls = "its model call" if replies == 1 else f"all {count(replies, 'model call')}"
-    kills = "no process was killed for memory" if not ctx.case.kills else "no kill for memory mattered"
-    return listed([f"{calls} brought a whole reply", kills])
+    calls = {1: "its model call", 2: "both of its model calls"}.get(replies, f"each of its {replies} model calls")
+    kills = [g for g in ctx.case.kills if g.phase is PhaseName.AGENT]
+    if not kills:
+        return listed([f"{calls} brought a whole reply", "no process was killed for memory"])
+    where = steps(g.step for g in kills if g.step is not None)
+    return f"{calls} brought a whole reply, and the trial went on after the kill for memory in {where or 'its setup'}"
+
+
+def cut_short(case: Case) -> str:
+    """A clause about a last reply that reached its token limit."""
+    last = case.last_main
+    if last is None or last.last is None or last.last.value.reply.stop_reason not in LENGTH_STOPS:
+        return ""
+    reason = last.last.value.reply.stop_reason
+    return f"The last reply stopped at the token limit that the client had asked for ({reason})."
 
 
 def own_kill(case: Case) -> str:
@@ -122,6 +147,12 @@ def command_killed(case: Case) -> str:
 def _no_calls(ctx: Context) -> Doubt | None:
     if ctx.turns:
         return None
+    outer = ctx.case.options.get("outer_trial")
+    if ctx.case.options.get("joined") and isinstance(outer, str):
+        return Doubt(
+            why=f"Its model calls went through the doors of the run around it (trial …{clean(outer)[-12:]})",
+            remedy=f"Read that trial: fairtrial show {clean(outer)[-12:]}",
+        )
     if ctx.case.calls:
         return Doubt(
             why="Calls came through the model door, but none of them that fairtrial can read as the agent's own",
@@ -178,9 +209,58 @@ def _memory(ctx: Context) -> Doubt | None:
         return None
     return Doubt(
         why=f"A kill for memory could have been missed: {ctx.memory.why_not}",
-        remedy="Let fairtrial read the host's counters or the container's cgroup (see `fairtrial doctor`).",
+        remedy=ctx.memory.remedy,
         by=ctx.memory.by,
     )
+
+
+def _waiting(ctx: Context) -> Doubt | None:
+    """The command ended while the model waited for a tool's result: then the model never finished.
+
+    An agent whose last command ended well, as the runtime saw, may have been done by that command.
+    """
+    case = ctx.case
+    names = case.waiting_for
+    last = case.last_main
+    if names is None or last is None:
+        return None
+    if _done_by_its_last_command(case):
+        return None
+    what = f"step {_n(last.step)}: {listed(dict.fromkeys(clean(n, 30) for n in names[:3]))}"
+    code = case.trial.exit_code
+    if case.trial.signal is not None or code in TIME_LIMIT_CODES:
+        how = f"was ended by {signal_name(case.trial.signal)}" if code is None else f"ended with exit code {code}"
+        whose = ", which is what timeout(1) gives" if code == 124 else ""
+        return Doubt(
+            why=f"The command {how}{whose} while a tool call had no result yet ({what})",
+            remedy="Find out what ended it (a time limit in the command line, or a process of the trial).",
+            by=tuple(last.ids),
+        )
+    return Doubt(
+        why=f"The command exited {code} while the model waited for the result of its tool call ({what}): the agent "
+        "program stopped by itself, by a bug or a limit of its own",
+        remedy="Read its last lines.",
+        by=tuple(last.ids),
+    )
+
+
+def done_by_command(case: Case) -> str:
+    """A clause about an agent that ended after a command without asking the model again."""
+    last = case.last_main
+    if case.waiting_for is None or last is None or not _done_by_its_last_command(case):
+        return ""
+    return (
+        f"It ended after step {_n(last.step)}'s command, which had ended with exit code 0, without asking the model "
+        "again: done, or at a limit of its own."
+    )
+
+
+def _done_by_its_last_command(case: Case) -> bool:
+    last = case.last_main
+    if last is None or last.step is None or case.trial.signal is not None or case.trial.exit_code in TIME_LIMIT_CODES:
+        return False
+    tools = case.tools_of(last.step)
+    return bool(tools) and tools[-1].exec_id is not None and tools[-1].exit_code == 0
 
 
 def _vanished(ctx: Context) -> Doubt | None:

@@ -34,6 +34,10 @@ def _cancelled(ctx: Context) -> list[Event]:
     placed = ctx.case.ended[0]
     cause = CAUSES["operator.cancelled"]
     names = listed(dict.fromkeys(signal_name(s) or "" for s in sent))
+    typed = bool(ctx.typed_signals)
+    template = (
+        f"{names} was typed at the terminal (Ctrl-C) and went to the command as well." if typed else cause.template
+    )
     last = ctx.case.last_main
     return [
         Event(
@@ -48,11 +52,21 @@ def _cancelled(ctx: Context) -> list[Event]:
             happened=yes([placed.id]),
             ended_or_distorted=yes([placed.id]),
             outcome_differs=unknown([placed.id]),
-            sentence=fill(cause.template, {"signal": names}) + " The command ended by it.",
+            sentence=f"{fill(template, {'signal': names})} {_then(ctx)}",
             advice=cause.advice,
             fact=Grade.SUSPECTED,
             needs_door=False,
             flips_if="turns to the model if a process of the trial itself sent the signal",
-            evidence=(evidence(placed, f"fairtrial was sent {names} and passed it on"),),
+            evidence=(evidence(placed, f"fairtrial was sent {names}" + ("" if typed else " and passed it on")),),
         )
     ]
+
+
+def _then(ctx: Context) -> str:
+    """How the command ended then: by it, or later and in a way of its own."""
+    if ctx.ended_by_signal:
+        return "The command ended by it."
+    trial = ctx.case.trial
+    if trial.signal is not None:
+        return f"The command was then ended by {signal_name(trial.signal)}."
+    return f"The command did not end by it at once: it ended with exit code {trial.exit_code}."

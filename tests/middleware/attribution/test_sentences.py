@@ -66,6 +66,6 @@ def test_lists_counts_and_signals() -> None:
     assert listed(["a", "b", "c"]) == "a, b and c"
     assert (count(1, "kill"), count(2, "kill")) == ("1 kill", "2 kills")
     assert (signal_name(9), signal_name(42), signal_name(None)) == ("SIGKILL", "signal 42", None)
-    assert statuses([529, 529, None, 500]) == "HTTP 529 x 2, 500"
+    assert statuses([529, 529, None, 500]) == "HTTP 529 x 2, no reply, 500"
     assert statuses([None]) is None
     assert capital("fairtrial says") == "Fairtrial says"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairtrial.middleware.core.observations import CoverageChanged, DoorState, GapSeen
+from fairtrial.middleware.core.observations import CoverageChanged, DoorState, GapSeen, ReplyFacts
 from fairtrial.middleware.core.records import Coverage
 from fairtrial.middleware.steps.assembler import assemble
 from tests.middleware.steps.story import TRIAL, Story
@@ -23,7 +23,7 @@ def test_a_source_that_was_on_from_before_the_first_call_to_the_end_is_full() ->
     told.tell(CoverageChanged(source="collector.cgroup", families=["memory", "cpu"], state="off"))
     seen = coverage(told)
     assert seen.families["memory"].level == "full"
-    assert seen.families["cpu"].level == "full"
+    assert (seen.families["cpu"].level, seen.families["cpu"].why) == ("partial", "recorded, not judged yet")
     assert seen.families["model_api"].level == "full"
     assert seen.families["disk"].level == "none"
     assert seen.families["disk"].why == "no source watched"
@@ -63,9 +63,9 @@ def test_a_source_that_could_not_begin_is_none_with_its_reason() -> None:
 
 def test_one_container_that_went_is_no_gap() -> None:
     told = one_call()
-    told.tell(CoverageChanged(source="collector.cgroup", families=["cpu"], state="off", container_id="c"))
+    told.tell(CoverageChanged(source="collector.cgroup", families=["memory"], state="off", container_id="c"))
     told.s += 1
-    assert coverage(told.end()).families["cpu"].level == "full"
+    assert coverage(told.end()).families["memory"].level == "full"
 
 
 def test_a_door_through_which_nothing_came_covers_nothing() -> None:
@@ -104,3 +104,20 @@ def test_a_source_that_names_a_limit_of_its_own_is_partial() -> None:
     told.tell(CoverageChanged(source="collector.network", families=["network"], why=why, container_id="own"))
     family = coverage(told.end()).families["network"]
     assert (family.level, family.why) == ("partial", f"collector.network {why}")
+
+
+def test_a_redirect_makes_the_model_api_partial() -> None:
+    told = Story().begin()
+    told.attempt(turns=0, outcome="error", reply=ReplyFacts(status=307))
+    family = coverage(told.end()).families["model_api"]
+    assert (family.level, family.why) == ("partial", "a redirect led past the door")
+
+
+def test_a_container_that_was_missed_makes_memory_and_node_partial_with_its_reason() -> None:
+    told = one_call()
+    missed = CoverageChanged(
+        source="collector.docker_events", families=["memory"], why="it carries no mark of ours", containers_missed=True
+    )
+    told.tell(missed)
+    families = coverage(told.end()).families
+    assert (families["memory"].level, families["memory"].why) == ("partial", "it carries no mark of ours")

@@ -31,7 +31,7 @@ def test_the_harnesss_own_stop_after_the_last_step_explains_nothing() -> None:
 
 
 def test_a_stop_after_the_commands_end_explains_nothing() -> None:
-    told = Scene().call().ran(1).end(1)
+    told = Scene().call().ran(1).call(tools=0).end(1)
     verdict = told.runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9").verdict()
     assert verdict.blame == "model"
 

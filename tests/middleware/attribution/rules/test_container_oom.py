@@ -25,7 +25,13 @@ def test_a_kill_in_the_last_tool_step_is_what_ended_a_failed_trial_and_whose_dem
     assert ended(verdict) == ("container.oom_kill", "proved", 2)
     assert verdict.questions.happened.answer == "yes"
     assert verdict.questions.outcome_differs.answer == "unknown"
-    for words in ("python3 (pid 8433, 60 MiB)", "step 2", "limit of 64 MiB", "Whose demand it was is open", "192 MiB"):
+    for words in (
+        "python3 (pid 8433, resident 60 MiB)",
+        "step 2",
+        "limit of 64 MiB",
+        "Whose demand it was is open",
+        "192 MiB",
+    ):
         assert words in verdict.sentence
     assert verdict.flips_if is not None
     assert "192 MiB" in verdict.flips_if

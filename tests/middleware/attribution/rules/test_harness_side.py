@@ -52,7 +52,8 @@ def test_an_abort_that_a_retry_mended_is_present() -> None:
 def test_a_command_that_ended_with_a_call_open_is_suspected_of_the_harness() -> None:
     verdict = Scene().call().ran(0).aborted(silence=3).end(1).verdict()
     assert summary(verdict) == ("harness", "suspected", "harness.client_timeout", 2)
-    assert "the API was not the reason" in verdict.sentence
+    assert "still open" in verdict.sentence
+    assert "the API was not the reason" not in verdict.sentence
 
 
 def test_a_command_killed_by_a_signal_with_a_call_open_names_the_kill() -> None:
@@ -70,3 +71,14 @@ def test_a_call_that_was_open_when_the_kernel_killed_its_client_is_a_consequence
 
 def test_a_trial_that_passed_with_a_call_open_passed() -> None:
     assert Scene().call().ran(0).call().ran(0).aborted(silence=1).end(0).verdict().blame == "none"
+
+
+def test_a_client_that_gave_up_without_a_byte_is_told_what_it_could_have_waited() -> None:
+    told = Scene().call().ran(0)
+    for _ in range(3):
+        told.aborted(silence=2.1, seconds=2.1, ttfb=None).waited(0.5)
+    verdict = told.waited(9).end(1).verdict()
+    assert summary(verdict) == ("harness", "suspected", "harness.client_timeout", 2)
+    said = "The client gave up 3 times after 2.1 s without a byte (step 2's reply). That is shorter than the 5 min"
+    assert said in verdict.sentence
+    assert "Raise the client's own timeout" in verdict.sentence

@@ -1,8 +1,9 @@
 """When the model is due, and what keeps it from being due."""
 
+import msgspec
 import pytest
 
-from fairtrial.middleware.core.observations import ReplyFacts
+from fairtrial.middleware.core.observations import CoverageChanged, ReplyFacts, TrialEnded
 from tests.middleware.attribution.scene import Scene, model_failed, summary
 
 
@@ -14,7 +15,7 @@ def test_a_failed_trial_with_whole_replies_and_everything_watched_is_the_models(
     assert verdict.questions.happened.answer == "no"
     assert verdict.questions.happened.by != []
     assert (verdict.answers.retry, verdict.answers.grade, verdict.answers.reward_valid) == ("no", "yes", "yes")
-    assert "all 3 model calls brought a whole reply" in verdict.sentence
+    assert "each of its 3 model calls brought a whole reply" in verdict.sentence
 
 
 def test_families_that_nobody_watched_are_named_and_the_blame_stands() -> None:
@@ -84,7 +85,7 @@ def test_a_command_that_succeeded_while_connections_failed_says_nothing() -> Non
 
 
 def test_a_command_that_was_killed_by_an_unknown_hand_is_only_suspected() -> None:
-    verdict = Scene().call().waited().end(None, signal=9).verdict()
+    verdict = Scene().call().waited().call(tools=0).end(None, signal=9).verdict()
     assert summary(verdict) == ("model", "suspected", None, None)
     assert "SIGKILL" in verdict.sentence
     assert verdict.terminated_by is None
@@ -93,3 +94,98 @@ def test_a_command_that_was_killed_by_an_unknown_hand_is_only_suspected() -> Non
 def test_a_command_that_crashed_by_its_own_fault_is_not_said_to_be_killed() -> None:
     verdict = Scene().call().ran(0).call(tools=0).end(None, signal=11).verdict()
     assert summary(verdict) == ("model", "proved", None, None)
+
+
+# --- the model is due only when it had finished ---------------------------------------------------------------------
+
+
+def test_an_agent_that_stopped_by_itself_while_the_model_waited_for_a_tool_is_nobodys() -> None:
+    verdict = Scene().call().ran(0).call().waited().end(1).verdict()
+    assert summary(verdict) == ("indeterminate", None, None, None)
+    said = "The command exited 1 while the model waited for the result of its tool call (step 2: bash)"
+    assert said in verdict.sentence
+    assert "by a bug or a limit of its own" in verdict.sentence
+    assert verdict.answers.grade == "unknown"
+
+
+@pytest.mark.parametrize("code, words", [(124, "which is what timeout(1) gives"), (137, "exit code 137"), (143, "143")])
+def test_a_command_that_was_cut_short_in_the_middle_of_a_tool_call_is_nobodys(code: int, words: str) -> None:
+    verdict = Scene().call().waited().end(code).verdict()
+    assert summary(verdict) == ("indeterminate", None, None, None)
+    assert words in verdict.sentence
+    assert "had no result yet (step 1: bash)" in verdict.sentence
+
+
+def test_a_command_that_died_by_a_signal_in_the_middle_of_a_tool_call_is_nobodys() -> None:
+    verdict = Scene().call().waited().end(None, signal=9).verdict()
+    assert summary(verdict) == ("indeterminate", None, None, None)
+    assert "SIGKILL" in verdict.sentence
+    assert verdict.terminated_by is None
+
+
+def test_an_agent_that_ended_after_a_command_that_ended_well_may_have_been_done_by_it() -> None:
+    verdict = Scene().call().ran(1).call().ran(0).end(1).verdict()
+    assert summary(verdict) == ("model", "suspected", None, None)
+    assert "without asking the model again" in verdict.sentence
+
+
+def test_what_came_from_outside_still_comes_before_an_agent_that_stopped_by_itself() -> None:
+    assert Scene().call().ran(137, oom=True).end(1).verdict().cause == "container.oom_kill"
+
+
+@pytest.mark.parametrize("reason", ["max_tokens", "length"])
+def test_a_last_reply_that_reached_its_token_limit_says_so(reason: str) -> None:
+    verdict = Scene().call().ran(0).call(tools=0, stop_reason=reason).end(1).verdict()
+    assert verdict.blame == "model"
+    assert f"token limit that the client had asked for ({reason})" in verdict.sentence
+
+
+@pytest.mark.parametrize("code", [126, 127])
+def test_a_command_that_could_not_be_started_never_ran_and_is_the_operators(code: int) -> None:
+    told = Scene()
+    told.tell(TrialEnded(exit_code=code, why="The command 'clade' was not found on PATH."), told.runner)
+    verdict = told.verdict()
+    assert summary(verdict) == ("operator", "proved", None, None)
+    assert verdict.sentence == "The trial never ran. The command 'clade' was not found on PATH."
+    assert verdict.ended_as == "never_ran"
+    assert verdict.answers.reward_valid == "no"
+
+
+def test_a_command_that_itself_ended_with_127_did_run() -> None:
+    assert Scene().waited().end(127).verdict().blame == "indeterminate"
+
+
+def test_a_run_inside_another_run_points_to_the_trial_that_saw_its_calls() -> None:
+    told = Scene()
+    outer = "0197aaaa-0000-7000-8000-bd80e485e2b1"
+    told.observations[0] = msgspec.structs.replace(
+        told.observations[0], value={"options": {"joined": {"ANTHROPIC_BASE_URL": "anthropic"}, "outer_trial": outer}}
+    )
+    verdict = told.waited().end(1).verdict()
+    assert verdict.blame == "indeterminate"
+    assert "fairtrial show bd80e485e2b1" in verdict.sentence
+    assert "settings file" not in verdict.sentence
+
+
+def test_a_container_that_was_not_joined_is_told_with_its_reason_and_what_to_do() -> None:
+    told = Scene(counters=False, vmstat=False).call().ran(1)
+    why = "a container was not joined, because 1 other trial uses this engine and it carries no mark of ours"
+    told.tell(CoverageChanged(source="collector.docker_events", families=["memory"], why=why, containers_missed=True))
+    verdict = told.call(tools=0).end(1).verdict()
+    assert verdict.blame == "indeterminate"
+    assert "carries no mark of ours" in verdict.sentence
+    assert "-e FAIRTRIAL_TRIAL" in verdict.sentence
+
+
+def test_families_that_no_rule_judges_yet_are_named_once_and_cost_no_grade() -> None:
+    verdict = model_failed().verdict()
+    assert summary(verdict) == ("model", "proved", None, None)
+    assert verdict.sentence.count("Recorded, not judged yet: CPU and disk.") == 1
+    assert "Not watched" not in verdict.sentence
+
+
+def test_a_kill_that_the_trial_went_on_after_is_named() -> None:
+    verdict = Scene().call().ran(137, oom=True).call().ran(0).call(tools=0).end(1).verdict()
+    assert verdict.blame == "model"
+    assert "the trial went on after the kill for memory in step 1" in verdict.sentence
+    assert "step 2 ended normally in the same container" in verdict.sentence

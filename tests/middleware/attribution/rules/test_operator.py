@@ -2,6 +2,7 @@
 
 import pytest
 
+from fairtrial.middleware.core.observations import TrialEnded
 from tests.middleware.attribution.scene import Scene, ended, summary
 
 
@@ -47,19 +48,26 @@ def test_a_plain_429_is_not_the_operators() -> None:
 
 
 @pytest.mark.parametrize(
-    "stage, error, grade",
+    "stage, error, words, grade",
     [
-        ("dns", "gaierror: Name or service not known", "proved"),
-        ("dns", "gaierror: Temporary failure in name resolution", "suspected"),
-        ("connect", "ConnectionRefusedError: Connection refused", "proved"),
-        ("connect", "no answer in 10 s", "suspected"),
+        ("dns", "gaierror: Name or service not known", "name not known", "proved"),
+        ("dns", "gaierror: Temporary failure in name resolution", "Temporary failure", "suspected"),
+        (
+            "connect",
+            "ConnectionRefusedError: Connect call failed; refused",
+            "(no connection: connection refused)",
+            "proved",
+        ),
+        ("connect", "no answer in 10 s", "no answer in 10 s", "suspected"),
     ],
 )
-def test_an_upstream_that_never_sent_a_head_is_the_endpoints_fault(stage: str, error: str, grade: str) -> None:
+def test_an_upstream_that_never_sent_a_head_is_the_endpoints_fault(
+    stage: str, error: str, words: str, grade: str
+) -> None:
     verdict = Scene().undialled(stage, error).undialled(stage, error).end(1).verdict()
     assert summary(verdict) == ("operator", grade, "operator.endpoint", 1)
     assert "api.test" in verdict.sentence
-    assert error in verdict.sentence
+    assert words in verdict.sentence
     assert "base URL" in verdict.sentence
 
 
@@ -97,3 +105,35 @@ def test_a_client_that_was_stopped_while_it_still_retried_had_not_given_up() -> 
     assert summary(verdict) == ("infra", "suspected", "model_api.overloaded", 2)
     assert ended(verdict) == ("operator.cancelled", "suspected", 2)
     assert "SIGINT" in verdict.sentence
+
+
+def test_ctrl_c_at_the_terminal_is_the_operators_and_says_so() -> None:
+    told = Scene().call().ran(0).call().waited()
+    told.read("end").tell(TrialEnded(signal=2, keyboard_signals=[2]), told.runner)
+    verdict = told.verdict()
+    assert summary(verdict) == ("operator", "suspected", "operator.cancelled", 2)
+    assert "Ctrl-C" in verdict.sentence
+    assert "The command ended by it." in verdict.sentence
+    assert verdict.ended_as == "killed"
+
+
+def test_a_command_that_went_on_after_the_signal_is_not_said_to_have_ended_by_it() -> None:
+    verdict = Scene().call().ran(0).call().waited().end(1, forwarded=[2]).verdict()
+    assert verdict.cause == "operator.cancelled"
+    assert "The command ended by it." not in verdict.sentence
+    assert "ended with exit code 1" in verdict.sentence
+    assert verdict.ended_as != "killed"
+
+
+@pytest.mark.parametrize("stage", ["dns", "connect", "proxy"])
+def test_a_proxy_that_does_not_answer_is_no_wrong_base_url(stage: str) -> None:
+    told = Scene().undialled(stage, "ConnectionRefusedError: refused", via_proxy="127.0.0.1:5")
+    verdict = told.end(1).verdict()
+    assert (verdict.cause, verdict.grade) == ("network.proxy", "suspected")
+    assert "HTTPS_PROXY" in verdict.sentence
+
+
+def test_a_model_that_the_api_does_not_know_is_no_wrong_address() -> None:
+    verdict = Scene().refused(404, times=3, error_type="not_found_error").end(1).verdict()
+    assert (verdict.blame, verdict.grade, verdict.cause) == ("operator", "suspected", "model_api.client_error")
+    assert "knows no such model or path (HTTP 404 x 3)" in verdict.sentence
