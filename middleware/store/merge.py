@@ -15,7 +15,13 @@ import msgspec
 
 from fairtrial.middleware.core.observations import Observation
 from fairtrial.middleware.core.records import Record, Trial
-from fairtrial.middleware.store.database import insert_observation, insert_trial, open_database, open_trial_row
+from fairtrial.middleware.store.database import (
+    all_observations,
+    insert_observation,
+    insert_trial,
+    open_database,
+    open_trial_row,
+)
 from fairtrial.middleware.store.schema import unpack
 
 
@@ -66,12 +72,10 @@ def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
     other = open_database(source, read_only=True)
     try:
         with database:
-            for (body,) in other.execute("SELECT body FROM observations ORDER BY rowid"):
-                try:
-                    insert_observation(database, msgspec.json.decode(unpack(body), type=Observation))
-                    read += 1
-                except (zlib.error, msgspec.DecodeError, msgspec.ValidationError):
-                    damaged += 1
+            for observation in all_observations(other):
+                insert_observation(database, observation)
+                read += 1
+            damaged = int(other.execute("SELECT count(*) FROM observations").fetchone()[0]) - read
             for (body,) in other.execute("SELECT body FROM verdicts ORDER BY trial, revision"):
                 try:
                     trial = msgspec.json.decode(unpack(body), type=Trial)

@@ -1,8 +1,9 @@
 """The SQLite schema of the store and how a row's body is packed.
 
-Version 1.  `observations` is append-only and unique by (source, seq); bodies are the JSON of the record,
-deflated against a fixed dictionary of field names, because a row of 1.4 KB JSON shrinks to about a fifth and
-the budget is 2 KB a step.  The dictionary belongs to the schema version: a new one needs a new version.
+Version 1.  `observations` is append-only and unique by (source, seq); bodies are the JSON of the record, deflated
+against a fixed dictionary of field names and, once a source has a *sample* (its first long body), against that as
+well: most of what a row says (host, trial, model, digests of tools) the rows before it said too, and the budget is
+2 KB a step.  The dictionary belongs to the schema version: a new one needs a new version.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ SCHEMA_VERSION: Final = 1
 
 STATEMENTS: Final = (
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
-    "CREATE TABLE IF NOT EXISTS sources (id INTEGER PRIMARY KEY, source_id TEXT NOT NULL UNIQUE)",
+    "CREATE TABLE IF NOT EXISTS sources (id INTEGER PRIMARY KEY, source_id TEXT NOT NULL UNIQUE, sample BLOB)",
+    "CREATE TABLE IF NOT EXISTS trial_keys (id INTEGER PRIMARY KEY, trial TEXT NOT NULL UNIQUE)",
     """CREATE TABLE IF NOT EXISTS observations (
-        trial TEXT NOT NULL, wall_ns INTEGER NOT NULL, source INTEGER NOT NULL, seq INTEGER NOT NULL,
-        body BLOB NOT NULL, UNIQUE (source, seq))""",
+        source INTEGER NOT NULL, seq INTEGER NOT NULL, trial INTEGER NOT NULL, wall_ns INTEGER NOT NULL,
+        sampled INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (source, seq)) WITHOUT ROWID""",
     "CREATE INDEX IF NOT EXISTS observations_by_trial ON observations (trial, wall_ns)",
     """CREATE TABLE IF NOT EXISTS trials (
         trial TEXT PRIMARY KEY, run TEXT, name TEXT, task TEXT, started_ns INTEGER NOT NULL, ended_ns INTEGER,
@@ -60,12 +62,16 @@ _DICTIONARY: Final = (
 )
 
 
-def pack(body: bytes) -> bytes:
-    """Deflate one JSON body against the schema's dictionary."""
-    deflate = zlib.compressobj(level=6, wbits=-15, zdict=_DICTIONARY)
+SAMPLE_BYTES: Final = (700, 8192)
+"""How long a body must, and may, be to become its source's sample."""
+
+
+def pack(body: bytes, sample: bytes = b"") -> bytes:
+    """Deflate one JSON body against the schema's dictionary and its source's sample (JSON, may be empty)."""
+    deflate = zlib.compressobj(level=6, wbits=-15, zdict=_DICTIONARY + sample)
     return deflate.compress(body) + deflate.flush()
 
 
-def unpack(body: bytes) -> bytes:
-    """The JSON body of a row; raises `zlib.error` on a damaged one."""
-    return zlib.decompressobj(wbits=-15, zdict=_DICTIONARY).decompress(body)
+def unpack(body: bytes, sample: bytes = b"") -> bytes:
+    """The JSON body of a row; raises `zlib.error` on a damaged one, or with another sample than it was packed with."""
+    return zlib.decompressobj(wbits=-15, zdict=_DICTIONARY + sample).decompress(body)

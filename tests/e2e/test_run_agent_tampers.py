@@ -208,9 +208,9 @@ def test_a_run_whose_fairtrial_the_agent_kills_is_closed_and_never_infra(tampere
 @pytest.mark.parametrize(
     "statement",
     [
-        "DELETE FROM observations WHERE rowid % 2 = 0",
-        "UPDATE observations SET body = zeroblob(10) WHERE rowid % 3 = 0",
-        "UPDATE observations SET trial = hex(randomblob(8))",
+        "DELETE FROM observations WHERE seq % 2 = 0",
+        "UPDATE observations SET body = zeroblob(10) WHERE seq % 3 = 0",
+        "UPDATE observations SET trial = trial + 1000",
     ],
     ids=["rows-removed", "rows-overwritten", "rows-moved"],
 )

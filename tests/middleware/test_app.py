@@ -172,11 +172,11 @@ def test_a_stream_that_is_no_feed_closes_the_trial(tmp_path: Path) -> None:
 
 
 def edit(database: sqlite3.Connection) -> None:
-    database.execute("DELETE FROM observations WHERE rowid % 2 = 0")
+    database.execute("DELETE FROM observations WHERE seq % 2 = 0")
 
 
 def forge(database: sqlite3.Connection) -> None:
-    database.execute("UPDATE observations SET body = (SELECT body FROM observations LIMIT 1) WHERE rowid = 3")
+    database.execute("UPDATE observations SET body = (SELECT body FROM observations LIMIT 1) WHERE seq = 3")
 
 
 def add(database: sqlite3.Connection) -> None:
