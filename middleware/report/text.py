@@ -41,17 +41,15 @@ MAX_EVIDENCE: Final = 12
 WIDTH: Final = 100
 """Columns where no terminal says how wide it is."""
 _ENVIRONMENT: Final = "environment "
-_PLAIN_ENDS: Final = (EndedAs.UNKNOWN, EndedAs.AGENT_FINISHED, EndedAs.AGENT_GAVE_UP)
+_PLAIN_ENDS: Final = (EndedAs.UNKNOWN, EndedAs.AGENT_FINISHED, EndedAs.AGENT_GAVE_UP, EndedAs.NEVER_RAN)
+"""What an end of a run need not repeat: the usual, and what the sentence says in any case."""
 
 
-def ending_lines(trial: Trial, *, verbose: bool = False, stored: bool = True, started: bool = True) -> list[str]:
+def ending_lines(trial: Trial, *, verbose: bool = False, stored: bool = True) -> list[str]:
     """What `fairtrial run` says at the end: one line when the trial passed, the verdict when it did not.
 
-    `stored`: whether the trial is in the store, so that `fairtrial show` finds it.  `started`: whether the command
-    could be started; if not, the run process has said all there is, and nothing is added.
+    `stored`: whether the trial is in the store, so that `fairtrial show` finds it.
     """
-    if not started:
-        return []
     verdict = trial.verdict
     if verdict is None:
         return [f"{PREFIX}no verdict was reached for trial {trial.trial}"]

@@ -136,10 +136,6 @@ def test_a_doubt_that_has_another_reason_is_said_in_full(changes: dict[str, obje
     assert "No model call came through the door." in lines[1]
 
 
-def test_a_command_that_never_started_gets_no_second_reason() -> None:
-    assert ending_lines(failed_trial(), started=False) == []
-
-
 def test_events_that_did_not_matter_are_counted_in_the_plural() -> None:
     present = [Present(cause="model_api.overloaded", why="recovered")] * 2
     for count, said in ((1, "1 outside event did"), (2, "2 outside events did")):
