@@ -69,13 +69,14 @@ class RelayConfig:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class EndConfig:
-    """How long the end of a run waits for its verdict."""
+    """How long the end of a run waits for its verdict, at most: usually it takes some milliseconds, and a verdict that
+    is late on a busy machine is still what a person at a red run wants to read."""
 
     verdict_wait_s: float = dataclasses.field(
-        default=0.15, metadata=_doc("Longest wait for the verdict when no container was watched, s.")
+        default=1.0, metadata=_doc("Longest wait for the verdict when no container was watched, s.")
     )
     verdict_wait_containers_s: float = dataclasses.field(
-        default=1.3, metadata=_doc("Longest wait for the verdict when a container was watched, s.")
+        default=2.5, metadata=_doc("Longest wait for the verdict when a container was watched, s.")
     )
     verdict_wait_start_s: float = dataclasses.field(
         default=2.0,

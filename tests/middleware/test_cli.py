@@ -171,7 +171,7 @@ def test_config_show_says_what_is_wrong_and_still_lists_the_keys(home: Path) -> 
     said = fairtrial(home, "config", "show", FAIRTRIAL_CONFIG=str(file), FAIRTRIAL_STOR="/x")
     assert said.returncode == 78
     assert "a number is expected. It means: Longest wait" in said.stderr
-    assert "verdict_wait_s = 0.15   # default." in said.stdout
+    assert "verdict_wait_s = 1.0   # default." in said.stdout
     assert "FAIRTRIAL_STOR is no variable of fairtrial's" in said.stdout
     tomllib.loads(said.stdout)
 
