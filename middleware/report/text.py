@@ -40,6 +40,7 @@ PREFIX: Final = "fairtrial: "
 MAX_EVIDENCE: Final = 12
 WIDTH: Final = 100
 """Columns where no terminal says how wide it is."""
+_EXIT_0: Final = "The command ended with exit code 0. "
 _ENVIRONMENT: Final = "environment "
 _PLAIN_ENDS: Final = (EndedAs.UNKNOWN, EndedAs.AGENT_FINISHED, EndedAs.AGENT_GAVE_UP, EndedAs.NEVER_RAN)
 """What an end of a run need not repeat: the usual, and what the sentence says in any case."""
@@ -61,6 +62,9 @@ def ending_lines(trial: Trial, *, verbose: bool = False, stored: bool = True) ->
             extra = f"; {plural(count, 'outside event')} did not matter" if count else ""
             return [f"{PREFIX}passed, {plural(len(trial.steps), 'step')}{extra}{tail}"]
         if _no_call_came(trial, verdict):
+            if not trial.coverage.doors:
+                # Inside another run, or unable to open a door: the sentence says which, and where to look.
+                return [f"{PREFIX}passed. {printable(verdict.sentence.removeprefix(_EXIT_0))}"]
             doubt = "no model call came through the door: does the command use ANTHROPIC_BASE_URL or OPENAI_BASE_URL?"
             return [f"{PREFIX}passed, but {doubt}{tail}"]
     lines = [f"{PREFIX}{booked(trial)} → {headline(verdict)}", f"  {printable(verdict.sentence)}"]

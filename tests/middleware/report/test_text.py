@@ -111,7 +111,8 @@ def test_a_passed_trial_with_something_to_blame_is_said_in_full() -> None:
 
 def passed_without_calls() -> Trial:
     verdict = Verdict(blame=Blame.INDETERMINATE, sentence="No model call came through the door.")
-    return Trial(trial="0" * 36, outcome=Outcome.PASSED, exit_code=0, closed="normal", verdict=verdict)
+    doors = Coverage(doors={"model.anthropic": "on"})
+    return Trial(trial="0" * 36, outcome=Outcome.PASSED, exit_code=0, closed="normal", verdict=verdict, coverage=doors)
 
 
 def test_a_pass_without_a_model_call_is_one_line_that_asks_the_right_question() -> None:
@@ -119,6 +120,15 @@ def test_a_pass_without_a_model_call_is_one_line_that_asks_the_right_question() 
     assert line.startswith(f"{PREFIX}passed, but no model call came through the door: does the command use ANTHROPIC_")
     assert line.endswith("· fairtrial show 000000000000")
     assert len(ending_lines(passed_without_calls(), verbose=True)) > 1
+
+
+def test_a_pass_inside_another_run_names_that_run_in_one_line() -> None:
+    sentence = "The command ended with exit code 0. Its calls went through the doors of trial 1. Read: fairtrial show 1"
+    verdict = Verdict(blame=Blame.INDETERMINATE, sentence=sentence)
+    trial = msgspec.structs.replace(passed_without_calls(), verdict=verdict, coverage=Coverage())
+    assert ending_lines(trial) == [
+        f"{PREFIX}passed. Its calls went through the doors of trial 1. Read: fairtrial show 1",
+    ]
 
 
 @pytest.mark.parametrize(
