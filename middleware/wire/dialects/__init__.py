@@ -10,15 +10,25 @@ from typing import Final
 
 from fairtrial.middleware.wire.dialects.anthropic_messages import AnthropicMessages
 from fairtrial.middleware.wire.dialects.base import Dialect
+from fairtrial.middleware.wire.dialects.bedrock import Bedrock
 from fairtrial.middleware.wire.dialects.gemini import Gemini
 from fairtrial.middleware.wire.dialects.ollama import Ollama
 from fairtrial.middleware.wire.dialects.openai_chat import OpenAIChat
 from fairtrial.middleware.wire.dialects.openai_responses import OpenAIResponses
 from fairtrial.middleware.wire.dialects.unknown import Unknown
+from fairtrial.middleware.wire.dialects.vertex import VertexClaude
 
 UNKNOWN: Final[Dialect] = Unknown()
 
-DIALECTS: Final[tuple[Dialect, ...]] = (AnthropicMessages(), OpenAIChat(), OpenAIResponses(), Gemini(), Ollama())
+DIALECTS: Final[tuple[Dialect, ...]] = (
+    AnthropicMessages(),
+    OpenAIChat(),
+    OpenAIResponses(),
+    Gemini(),
+    Ollama(),
+    VertexClaude(),
+    Bedrock(),
+)
 
 
 def choose(method: str, path: str, provider: str | None = None) -> Dialect:
