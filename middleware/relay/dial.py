@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import os
 import socket
 import ssl
 from collections.abc import Sequence
@@ -178,7 +179,13 @@ class Dialler:
             return [(socket.AF_INET6, (host, port, 0, 0))]
         began = monotonic_ns()
         try:
-            found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            # Not `loop.getaddrinfo`: uvloop's own threads are made at its first use, and where none can be made (a
+            # fork bomb under a limit of processes) it aborts the whole process.
+            found = await self._loop.run_in_executor(
+                None, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            )
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, f"no thread to resolve {host} in ({error})") from error
         finally:
             report.dns_s = (monotonic_ns() - began) / 1e9
         addresses: list[_Address] = []
@@ -227,7 +234,7 @@ class Dialler:
         family, sockaddr = address
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
-            await self._loop.sock_connect(sock, sockaddr)
+            await _connect(self._loop, sock, sockaddr)
         except BaseException:
             sock.close()
             raise
@@ -272,3 +279,26 @@ class Dialler:
 def _close_result(task: asyncio.Task[socket.socket]) -> None:
     if not task.cancelled() and task.exception() is None:
         task.result().close()
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: tuple[object, ...]) -> None:
+    """As `loop.sock_connect`, which uvloop sends through its resolver's threads even for a numeric address.
+
+    Raises `OSError` as connect(2) tells it.
+    """
+    code = sock.connect_ex(address)
+    if code == errno.EINPROGRESS:
+        connected = loop.create_future()
+        loop.add_writer(sock.fileno(), _settle, connected)
+        try:
+            await connected
+        finally:
+            loop.remove_writer(sock.fileno())
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    if code:
+        raise OSError(code, os.strerror(code))
+
+
+def _settle(connected: asyncio.Future[None]) -> None:
+    if not connected.done():
+        connected.set_result(None)

@@ -53,16 +53,23 @@ _AS_INIT_WAIT_S: Final = 5.0
 """Process 1 takes its container with it: the observer's last exports get this long."""
 
 
+_WORKERS: Final = 4
+
+
 class _AfterStart(ThreadPoolExecutor):
     """The loop's worker threads, which begin to work once the command has started.
 
     OpenSSL opens certificate files without close-on-exec: a command that starts in that moment would inherit them.
-    And nothing of ours is worth a delay of the command.
+    And nothing of ours is worth a delay of the command.  The threads themselves are made before it: later the command
+    may have eaten all processes that its container may have.
     """
 
     def __init__(self) -> None:
-        super().__init__(max_workers=4, thread_name_prefix="fairtrial")
+        super().__init__(max_workers=_WORKERS, thread_name_prefix="fairtrial")
         self.started = threading.Event()
+        with contextlib.suppress(RuntimeError):
+            for _ in range(_WORKERS):
+                self.submit(int)
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         """As `Executor.submit`."""

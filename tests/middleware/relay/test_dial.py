@@ -1,13 +1,20 @@
 """Dials: stages timed apart, failures told as they are, and corporate proxies."""
 
+import asyncio
 import contextlib
+import errno
+import os
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NoReturn
 
 import pytest
+import uvloop
 
-from fairtrial.middleware.relay.dial import Dialler, DialReport
+from fairtrial.middleware.relay.dial import DialFailed, Dialler, DialReport
+from fairtrial.middleware.relay.ends import HangupWatch
 from fairtrial.middleware.relay.settings import ProxySettings, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
 from tests.middleware.relay.rig import Rig, UpstreamSide, read_all, read_exactly, read_head, request, running
@@ -199,3 +206,54 @@ def test_no_proxy_is_respected(loop_kind: str) -> None:
     settings = RelaySettings(proxy=ProxySettings(http_proxy="http://127.0.0.1:1", no_proxy="127.0.0.1"))
     with running(loop_kind, settings=settings) as rig:
         assert one_call(rig, rig.client()).startswith(b"GET /v1 ")
+
+
+class Refusing(ThreadPoolExecutor):
+    """What a limit of processes makes of a thread pool."""
+
+    def submit(self, *_: object, **__: object) -> Future[NoReturn]:
+        raise RuntimeError("can't start new thread")
+
+
+def dial_without_threads(url: str) -> tuple[DialReport, int]:
+    """One dial on uvloop where no thread can be made; also how many threads it made all the same."""
+    made: list[int] = []
+
+    async def dial() -> DialReport:
+        before = len(os.listdir("/proc/self/task"))
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(Refusing())
+        watch = HangupWatch(loop)
+        try:
+            link, report = await Dialler(loop, watch, Upstream.parse("x", url), RelaySettings()).dial()
+        except DialFailed as failed:
+            return failed.report
+        finally:
+            made.append(len(os.listdir("/proc/self/task")) - before)
+            watch.close()
+        link.reset()
+        return report
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(dial()), made[0]
+
+
+def test_a_lack_of_threads_is_a_failed_dial_and_never_the_end_of_the_process() -> None:
+    report, _ = dial_without_threads("http://some.name.invalid:1")
+    assert (report.ok, report.stage, report.errno) == (False, "dns", errno.EAGAIN)
+    assert "no thread" in str(report.error)
+
+
+def test_a_numeric_address_needs_no_thread_at_all() -> None:
+    """uvloop's own connect goes through its resolver's threads, and aborts the process where none can be made."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        report, threads = dial_without_threads(f"http://127.0.0.1:{server.getsockname()[1]}")
+    assert report.ok
+    assert threads == 0
+
+
+def test_a_refused_port_has_the_kernels_reason() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    report, _ = dial_without_threads(f"http://127.0.0.1:{port}")
+    assert (report.ok, report.stage, report.errno) == (False, "connect", errno.ECONNREFUSED)
