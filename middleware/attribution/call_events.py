@@ -19,6 +19,9 @@ from fairtrial.middleware.core.records import Blame, Evidence, Grade, Trust
 BARE_TOOLS: Final = ("curl", "wget", "python-urllib", "python-requests", "httpie", "go-http-client")
 """User agents of programs that a tool of the agent is as likely to run as somebody's own agent is to be."""
 
+POISON_TIMES: Final = 3
+_MINUTE_NS: Final = 60_000_000_000
+
 _SHOWN: Final = 4
 """Attempts cited one by one; the rest are counted."""
 
@@ -57,6 +60,8 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
             sentence += " No model call ever completed, so the trial never ran."
         else:
             sentence += " No later model call succeeded."
+        if fault.blame is Blame.INFRA and poisoned(ctx, trouble):
+            sentence += " Other requests to the same model passed within a minute, so this one itself may be at fault."
     else:
         differs = unknown(trouble.ids)
         sentence += " " + _what_it_bent(trouble)
@@ -98,12 +103,44 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
         return False
     if trouble.fault.cause == "model_api.rate_limited" and (case.others or case.strangers or case.alike):
         return False  # others spent of the same limit, and a tool of the agent may be one of them
+    if poisoned(ctx, trouble):
+        return False
     if ctx.ever_completed:
         return True
     agents = {(a.value.request.user_agent or "").lower() for a in trouble.failed}
     bare = any(not agent or agent.startswith(BARE_TOOLS) for agent in agents)
     readable = all(a.value.request.history_len is not None for a in trouble.failed)
     return readable and not bare and not case.unread_answered
+
+
+def poisoned(ctx: Context, trouble: Trouble) -> bool:
+    """Whether the request's own body may be at fault: it was refused with 5xx again and again, while others passed.
+
+    At least three times one body, and another body to the same model passed within a minute.  529 is never that.
+    """
+    refused: dict[str, list[AttemptSeen]] = {}
+    for attempt in trouble.turn.attempts:
+        reply, body = attempt.value.reply, attempt.value.request.body_digest
+        if body is None or reply.status is None or reply.status < 500 or reply.status == 529:
+            continue
+        if reply.error_type != "overloaded_error":
+            refused.setdefault(body, []).append(attempt)
+    for body, failed in refused.items():
+        if len(failed) < POISON_TIMES:
+            continue
+        since, until = failed[0].started_ns - _MINUTE_NS, failed[-1].ended_ns + _MINUTE_NS
+        model = failed[0].value.request.model
+        for call in ctx.case.calls:
+            for other in call.attempts:
+                asked = other.value.request
+                if (
+                    other.whole
+                    and asked.model == model
+                    and asked.body_digest != body
+                    and since <= other.ended_ns <= until
+                ):
+                    return True
+    return False
 
 
 def _recovered(trouble: Trouble) -> Event:
@@ -143,6 +180,8 @@ def _what_it_bent(trouble: Trouble) -> str:
         return "A later call succeeded, but a direct connection would not have had this."
     if trouble.turn.calls[0].role == "subagent":
         return "It was a subagent's call; the main agent went on without its work."
+    if trouble.why_present.startswith("the client went on with another prompt"):
+        return "The client went on with another prompt and without this reply."
     return "The client took the broken reply for an answer and went on with it."
 
 

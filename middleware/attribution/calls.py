@@ -22,6 +22,7 @@ from fairtrial.middleware.attribution.events import Standing
 from fairtrial.middleware.attribution.faults import Fault, classify
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.core.records import Blame, PhaseName, Question
+from fairtrial.middleware.steps.identity import NO_SESSION, session_key
 
 _CITED: Final = 12
 
@@ -190,6 +191,20 @@ def _failed(
             ended=yes(taken),
             why_present="the client took the broken reply for an answer and went on",
         )
+    if (
+        turn.main
+        and following is not None
+        and _another_prompt(turn, following)
+        and fault.cause.startswith(OUTSIDE_CAUSES)
+    ):
+        return Trouble(
+            turn=turn,
+            fault=fault,
+            failed=failed,
+            standing=Standing.DISTORTING,
+            ended=unknown(ids),
+            why_present="the client went on with another prompt and without this reply",
+        )
     lost = turn.calls[0].role == "subagent" and not any(_same_agent(turn, t) and t.completed for t in later)
     # What fairtrial broke itself is never without weight: a direct connection would not have had it.
     lost = lost or fault.blame is Blame.FAIRTRIAL
@@ -201,6 +216,13 @@ def _failed(
         ended=unknown(ids),
         why_present="the main agent went on without its subagent" if lost else "a later call succeeded",
     )
+
+
+def _another_prompt(turn: Turn, following: Turn) -> bool:
+    """The next main call is of another conversation: nobody asked for this reply again."""
+    one, other = turn.calls[-1].request, following.calls[0].request
+    firsts = (one.first_user_digest, other.first_user_digest)
+    return None not in firsts and firsts[0] != firsts[1] and session_key(one) == session_key(other) == NO_SESSION
 
 
 def _same_agent(one: Turn, other: Turn) -> bool:

@@ -129,6 +129,9 @@ def classify(
     if value.dial_stage is not None:
         return _dial(value, answered_before=_before(answered_at_ns, attempt))
     fault = _upstreams(attempt, answered_at_ns=answered_at_ns, served=served)
+    if fault.cause == "operator.auth" and served:
+        # Credentials had worked in this trial: a tool or the agent's own code may have used others.
+        fault = replace(fault, best=Grade.SUSPECTED)
     if fault.blame is not Blame.INFRA and value.reply.status is not None:
         return fault
     return _clients_doing(attempt, fault) or fault

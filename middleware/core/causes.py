@@ -563,8 +563,11 @@ _HARNESS: Final = (
         "harness",
         (_H,),
         _PROVED,
-        "The harness crashed.",
-        "Report it to the harness's authors.",
+        "The command itself crashed ({signal}) while the call for step {step}'s reply was open.",
+        "Read the command's last lines and its core file, or report it to its authors.",
+        note="suspected: a process of the trial could have sent the signal",
+        sources=_DOOR,
+        built=True,
     ),
 )
 

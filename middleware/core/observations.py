@@ -216,6 +216,9 @@ class RequestFacts(Record, frozen=True, kw_only=True):
     user_agent: str | None = None
     traceparent: str | None = None
     unreadable: str | None = None
+    unseen: bool = False
+    """The body was sent whole and could not be seen whole: too large, in an unknown encoding, or with a hole in the
+    copy."""
 
 
 class ReplyFacts(Record, frozen=True, kw_only=True):

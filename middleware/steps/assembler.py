@@ -53,7 +53,7 @@ from fairtrial.middleware.core.records import (
     Trial,
 )
 from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_record, fold, seen
-from fairtrial.middleware.steps.identity import session_key
+from fairtrial.middleware.steps.identity import extends, session_key
 from fairtrial.middleware.steps.placed import Assembly, Placed
 from fairtrial.middleware.steps.roles import assign_roles
 from fairtrial.middleware.steps.watched import coverage
@@ -197,6 +197,9 @@ def _asks_again(step: _Open, call: FoldedCall) -> bool:
     if last.completed or last.ended_wall_ns is None or call.started_wall_ns < last.ended_wall_ns:
         return False
     if session_key(last.request) != session_key(call.request):
+        return False
+    first, begins = last.request.first_user_digest, call.request.first_user_digest
+    if first is not None and begins is not None and first != begins and not extends(call.request, last.request):
         return False
     asked, asks = last.request.assistant_turns, call.request.assistant_turns
     return asked is not None and asks is not None and asks <= asked

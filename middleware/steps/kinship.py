@@ -8,7 +8,7 @@ agent for proof.
 - *own*: begun before any reply could have set a tool to work; or it shares the client's session or agent id, or its
   history, with an own call;
 - *alike*: another conversation with the same system prompt and tools, or one that the agent began when no tool was at
-  work and of which a call completed;
+  work and of which a call completed, or a request that we could not see whole;
 - *stranger*: all else.
 
 How it can be wrong: a framework whose parts talk to the model in conversations of their own, without a session id and
@@ -119,5 +119,7 @@ def kinship(calls: Sequence[Asked]) -> list[Kin]:
     for i, key in keys.items():
         request, other = calls[i].request, others[key]
         like = request.system_digest is not None and (request.system_digest, request.tools_digest) in own.manners
-        found[i] = Kin.ALIKE if like or (other.completed and not other.begun_by_tool) else Kin.STRANGER
+        found[i] = (
+            Kin.ALIKE if like or request.unseen or (other.completed and not other.begun_by_tool) else Kin.STRANGER
+        )
     return found

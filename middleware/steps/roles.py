@@ -4,9 +4,9 @@ In: folded calls of one trial, in order.  Out: one role for each.
 - *probe*: count_tokens, model lists, greetings, one-token requests, and all of an unknown dialect;
 - *subagent*: another agent id than the session's first, or a second conversation inside the session that runs while the
   first goes on;
-- *title*: no tools while other calls of the session have them, and a history of one exchange; *compaction*: the same
-  with a longer history, a history that falls back and is not continued, or the last word of a conversation that then
-  begins anew;
+- *title*: read, and without tools while other calls of the session have them, and a history of one exchange;
+- *compaction*: the same with a longer history, a history that falls back and is not continued, or the last word of a
+  conversation that then begins anew;
 - *subagent* as well: a conversation of another client than the agent's own (`kinship.py`), such as a tool's;
 - *step*: everything else.
 It deliberately does not read texts.  It can be wrong where a client sends no session id and runs two agents at once
@@ -69,7 +69,7 @@ def _within_session(calls: Sequence[FoldedCall], members: list[int], roles: list
         request = calls[i].request
         if request.agent != main_agent and request.agent is not None:
             roles[i] = "subagent"
-        elif with_tools and not request.has_tools:
+        elif with_tools and request.has_tools is False:
             roles[i] = "title" if (request.history_len or 1) <= 2 else "compaction"
         else:
             main.append(i)

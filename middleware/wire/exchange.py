@@ -36,7 +36,7 @@ from fairtrial.middleware.core.observations import (
     Subject,
 )
 from fairtrial.middleware.core.sink import Source
-from fairtrial.middleware.wire import feed
+from fairtrial.middleware.wire import feed, lenient
 from fairtrial.middleware.wire.decode import BodyDecoder, decode_whole
 from fairtrial.middleware.wire.dialects import UNKNOWN, choose
 from fairtrial.middleware.wire.dialects.base import Dialect, ReplyReader, Tally, bare_facts
@@ -372,18 +372,28 @@ class ExchangeTracker:
             if why is None:
                 body, why = decode_whole(b"".join(exchange.parts), head.headers.get("content-encoding"))
                 if body is not None:
-                    facts = exchange.dialect.read_request(head, exchange.path, body)
+                    facts = self._facts(exchange, body)
                     if facts.unreadable is not None:
                         exchange.give_up(f"request: {facts.unreadable}", "partial")
                     return facts
             facts = exchange.dialect.read_request(head, exchange.path, b"")
             exchange.give_up(f"request: {why}", "partial")
-            return msgspec.structs.replace(facts, unreadable=why, raw_digest=None)
+            unseen = exchange.request_whole is not False
+            return msgspec.structs.replace(facts, unreadable=why, raw_digest=None, unseen=unseen)
         except Exception as error:  # noqa: BLE001 - a dialect's fault costs facts, nothing else
             self._fault(f"{exchange.dialect.name}: {type(error).__name__}: {error}")
             exchange.give_up(f"request: {type(error).__name__}")
             raw = digest(b"".join(exchange.parts)) if exchange.parts else None
             return bare_facts(head, "other", raw_digest=raw, unreadable=type(error).__name__)
+
+    def _facts(self, exchange: _Exchange, body: bytes) -> RequestFacts:
+        """Facts of a body; what our strict reader refuses is read as lenient readers do."""
+        facts = exchange.dialect.read_request(exchange.head, exchange.path, body)
+        tidy = lenient.tidied(body) if facts.unreadable is not None else None
+        if tidy is None or tidy == body:
+            return facts
+        again = exchange.dialect.read_request(exchange.head, exchange.path, tidy)
+        return facts if again.unreadable is not None else msgspec.structs.replace(again, raw_digest=facts.raw_digest)
 
     def _looks_main(self, request: RequestFacts) -> bool:
         """Good enough for reading counters in time; `steps/roles.py` decides at the end, seeing all calls."""

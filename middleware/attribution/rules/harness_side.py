@@ -16,7 +16,9 @@ from dataclasses import replace
 from fairtrial.middleware.attribution.call_events import call_event
 from fairtrial.middleware.attribution.calls import Trouble
 from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS
 from fairtrial.middleware.attribution.events import Event, Standing
+from fairtrial.middleware.attribution.sentences import fill, signal_name
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Grade
 
@@ -40,9 +42,13 @@ def _abort(ctx: Context, trouble: Trouble) -> Event | None:
         return event
     if trouble.standing is not Standing.TERMINAL or _killed_then(ctx, trouble) or ctx.sent_signals:
         return None
-    signalled = ctx.case.trial.signal is not None
-    cause = CAUSES["harness.killed" if signalled else "harness.client_timeout"]
+    signal = ctx.case.trial.signal
     step = "unknown" if event.step is None else str(event.step)
+    if signal in CRASH_SIGNALS:
+        cause = CAUSES["harness.crashed"]
+        said = fill(cause.template, {"signal": signal_name(signal) or "", "step": step})
+        return replace(event, cause=cause.name, best=Grade.SUSPECTED, sentence=said, advice=cause.advice, flips_if=None)
+    cause = CAUSES["harness.client_timeout" if signal is None else "harness.killed"]
     sentence = f"The command ended while the model call of step {step} was still open ({trouble.fault.failure})."
     return replace(event, cause=cause.name, best=Grade.SUSPECTED, sentence=sentence, advice=cause.advice)
 

@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
+from fairtrial.middleware.wire import lenient
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
 from fairtrial.middleware.wire.session import Identity, identify
@@ -431,8 +432,33 @@ class JsonReply:
             try:
                 tally.terminator = self._read(body) and whole
             except (msgspec.DecodeError, UnicodeDecodeError):
-                tally.terminator = False
-                tally.unread_frames += whole
+                tally.terminator = self._read_leniently(body) if whole else False
+                tally.unread_frames += whole and tally.terminator is not True
+
+    def _read_leniently(self, body: bytes) -> bool | None:
+        """What other readers take: the end mark if all that matters could be read, None if only a part could.
+
+        False for what is no answer to anybody.
+        """
+        tidy = lenient.tidied(body)
+        if tidy is None or not lenient.is_answer(tidy):
+            return False
+        harmless = True
+        for _ in range(lenient.MAX_DROPPED):
+            try:
+                read = self._read(tidy)
+            except msgspec.ValidationError as error:
+                field = lenient.refused_field(error)
+                left = None if field is None else lenient.without(tidy, field)
+                if field is None or left is None:
+                    return None
+                tidy, harmless = left, harmless and lenient.harmless(field)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return None
+            else:
+                # A plain value that is no reply of this API stays none, however it was read.
+                return read if harmless else None
+        return None
 
     def _read(self, body: bytes) -> bool:
         """Fill the tally; True when this is a whole answer.  May raise `msgspec.DecodeError`."""

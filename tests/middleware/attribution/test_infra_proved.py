@@ -119,15 +119,15 @@ WAYS = (
     ),
     Way(
         cause="model_api.server_error",
-        why="5xx to a whole request of the agent's own conversation",
-        proved=refused(500),
-        instead=(junk_call(500), unfinished(500), refused(501), refused(505)),
+        why="5xx to a whole request of the agent's own conversation, while no other request passed",
+        proved=lambda: started().waited(90).refused(500, times=3).end(1),
+        instead=(junk_call(500), unfinished(500), refused(500), refused(501), refused(505)),
     ),
     Way(
         cause="gateway.error",
         why="an answer that the provider did not write, to a whole request",
-        proved=refused(503, provider_id=False),
-        instead=(junk_call(503, provider_id=False), unfinished(503)),
+        proved=lambda: started().waited(90).refused(503, times=3, provider_id=False).end(1),
+        instead=(junk_call(503, provider_id=False), unfinished(503), refused(503, provider_id=False)),
     ),
     Way(
         cause="model_api.unreachable",

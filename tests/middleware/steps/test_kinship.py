@@ -94,3 +94,10 @@ def test_a_second_conversation_after_the_first_one_said_its_last_word_is_alike_o
     first = [at(0, own(0)), at(2, own(1), acts=False)]
     assert kinship([*first, at(5, other()), at(7, other(), completed=False)])[2:] == [Kin.ALIKE, Kin.ALIKE]
     assert kinship([*first, at(5, other(), completed=False)])[2:] == [Kin.STRANGER]
+
+
+def test_a_request_that_could_not_be_seen_whole_is_nobodys_proof_and_nobodys_junk() -> None:
+    unseen = RequestFacts(operation="chat", unreadable="too large", unseen=True)
+    junk = RequestFacts(operation="chat", unreadable="DecodeError")
+    for request, kin in ((unseen, Kin.ALIKE), (junk, Kin.STRANGER)):
+        assert kinship([at(0, own(0)), at(2, request, completed=False)]) == [Kin.OWN, kin]

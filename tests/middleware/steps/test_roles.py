@@ -91,3 +91,10 @@ def test_a_history_that_falls_back_once_is_a_compaction_and_one_that_goes_on_fro
     for turn in (5, 6, 2, 3):
         told.attempt(turns=turn)
     assert roles(told) == ["step"] * 4
+
+
+def test_a_request_that_could_not_be_read_is_never_a_title() -> None:
+    told = Story()
+    told.attempt(turns=0)
+    told.attempt(turns=1, has_tools=None, assistant_turns=None, first_user_digest=None, body_digest=None)
+    assert roles(told) == ["step", "step"]

@@ -82,3 +82,11 @@ def test_a_client_that_gave_up_without_a_byte_is_told_what_it_could_have_waited(
     said = "The client gave up 3 times after 2.1 s without a byte (step 2's reply). That is shorter than the 5 min"
     assert said in verdict.sentence
     assert "Raise the client's own timeout" in verdict.sentence
+
+
+@pytest.mark.parametrize("signal", [6, 11])
+def test_a_command_that_crashed_with_a_call_open_crashed(signal: int) -> None:
+    verdict = Scene().call().ran(0).aborted(silence=3).end(None, signal=signal).verdict()
+    assert summary(verdict) == ("harness", "suspected", "harness.crashed", 2)
+    assert verdict.ended_as == "agent.crashed"
+    assert "SIG" in verdict.sentence

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from fairtrial.middleware.core.observations import ReplyFacts
+from fairtrial.middleware.core.observations import ReplyFacts, RequestFacts
 from fairtrial.middleware.core.records import Trust
 from tests.middleware.attribution.scene import Scene, ended, storm, summary
 
@@ -50,7 +50,7 @@ def test_a_whole_reply_whose_text_names_an_error_is_no_error() -> None:
     ],
 )
 def test_each_status_without_a_later_success_is_proved(status: int, reply: dict[str, object], cause: str) -> None:
-    verdict = started().refused(status, times=3, **reply).end(1).verdict()  # type: ignore[arg-type]
+    verdict = started().waited(90).refused(status, times=3, **reply).end(1).verdict()  # type: ignore[arg-type]
     assert summary(verdict) == ("infra", "proved", cause, 2)
     assert ended(verdict) == (cause, "proved", 2)
 
@@ -178,7 +178,7 @@ def test_a_failed_title_call_is_nobodys_end() -> None:
 
 
 def test_an_earlier_recovered_error_never_shadows_the_later_one_that_ended_the_trial() -> None:
-    told = started().refused(529).call().ran(0).refused(500, times=3).end(1)
+    told = started().refused(529).call().ran(0).waited(90).refused(500, times=3).end(1)
     verdict = told.verdict()
     assert summary(verdict) == ("infra", "proved", "model_api.server_error", 3)
     assert [p.cause for p in verdict.present] == ["model_api.overloaded"]
@@ -207,3 +207,32 @@ def test_a_model_call_that_failed_after_a_kill_is_what_ended_the_trial_because_t
     assert summary(verdict) == ("infra", "proved", "model_api.overloaded", 2)
     assert ended(verdict) == ("model_api.overloaded", "proved", 2)
     assert [p.cause for p in verdict.present] == ["container.oom_kill"]
+
+
+@pytest.mark.parametrize("status, cause", [(500, "model_api.server_error"), (502, "gateway.error")])
+def test_a_body_that_is_refused_again_and_again_while_others_pass_may_be_poisoned(status: int, cause: str) -> None:
+    verdict = started().refused(status, times=3, provider_id=status == 500).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", cause, 2)
+    assert ended(verdict) == (cause, "proved", 2)
+    assert "this one itself may be at fault" in verdict.sentence
+
+
+def test_two_refusals_of_a_body_are_no_poison_and_529_never_is() -> None:
+    assert started().refused(500, times=2).end(1).verdict().grade == "proved"
+    assert started().refused(529, times=5).end(1).verdict().grade == "proved"
+
+
+def prompt(told: Scene, name: str) -> RequestFacts:
+    """A conversation of one question, without a session."""
+    alone: dict[str, object] = {"session": None, "session_kind": None, "history_len": 1, "assistant_turns": 0}
+    return told.request(**alone, first_user_digest=name, message_digests=[name], body_digest=name)  # type: ignore[arg-type]
+
+
+def test_a_prompt_that_never_got_its_reply_is_not_mended_by_another_prompt() -> None:
+    told = Scene()
+    for name, status in (("a", 200), ("b", 200), ("c", 529), ("c", 529), ("d", 200)):
+        reply = ReplyFacts(status=status, terminator=status == 200, stop_reason="end_turn" if status == 200 else None)
+        told.attempt(reply, outcome="ok" if status == 200 else "error", request=prompt(told, name)).waited()
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "model_api.overloaded", 3)
+    assert "went on with another prompt" in verdict.sentence

@@ -137,3 +137,10 @@ def test_a_model_that_the_api_does_not_know_is_no_wrong_address() -> None:
     verdict = Scene().refused(404, times=3, error_type="not_found_error").end(1).verdict()
     assert (verdict.blame, verdict.grade, verdict.cause) == ("operator", "suspected", "model_api.client_error")
     assert "knows no such model or path (HTTP 404 x 3)" in verdict.sentence
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_that_is_refused_after_others_worked_may_be_somebody_elses(status: int) -> None:
+    assert summary(Scene().refused(status).end(1).verdict()) == ("operator", "proved", "operator.auth", 1)
+    later = Scene().call().ran(0).refused(status).end(1).verdict()
+    assert summary(later) == ("operator", "suspected", "operator.auth", 2)
