@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NoReturn
+from typing import ParamSpec, TypeVar
 
 import pytest
 import uvloop
@@ -19,6 +19,8 @@ from fairtrial.middleware.relay.settings import ProxySettings, RelaySettings, Up
 from fairtrial.middleware.wire.feed import Kind
 from tests.middleware.relay.rig import Rig, UpstreamSide, read_all, read_exactly, read_head, request, running
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
@@ -211,7 +213,7 @@ def test_no_proxy_is_respected(loop_kind: str) -> None:
 class Refusing(ThreadPoolExecutor):
     """What a limit of processes makes of a thread pool."""
 
-    def submit(self, *_: object, **__: object) -> Future[NoReturn]:
+    def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
         raise RuntimeError("can't start new thread")
 
 
