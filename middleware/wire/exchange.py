@@ -40,6 +40,8 @@ from fairtrial.middleware.wire import feed, lenient
 from fairtrial.middleware.wire.decode import BodyDecoder, decode_whole
 from fairtrial.middleware.wire.dialects import UNKNOWN, choose
 from fairtrial.middleware.wire.dialects.base import Dialect, ReplyReader, Tally, bare_facts
+from fairtrial.middleware.wire.dialects.openai_responses import OpenAIResponses
+from fairtrial.middleware.wire.dialects.responses_socket import ResponsesSocket, SocketCall
 from fairtrial.middleware.wire.feed import Flag, Kind
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead, parse_request_head, parse_response_head
 from fairtrial.middleware.wire.redact import digest, safe_path
@@ -73,6 +75,9 @@ class Ending(msgspec.Struct, kw_only=True):
     client_last_ns: int | None = None
     upstream_last_ns: int | None = None
     lag_max_s: float | None = None
+
+
+_CALL_OVER: Final = Ending(how="framed", complete=True)
 
 
 class _Dial(msgspec.Struct, kw_only=True):
@@ -152,6 +157,15 @@ class _Exchange:
     parse_why: str | None = None
     holed: bool = False
     """Bytes of the response are missing from the copy."""
+
+    facts: RequestFacts | None = None
+    """Of a call that came over a WebSocket: read already."""
+    socket: ResponsesSocket | None = None
+    socket_calls: dict[int, tuple[SocketCall, _Exchange]] = field(
+        default_factory=dict["int", "tuple[SocketCall, _Exchange]"]
+    )
+    """Calls over this WebSocket that have not ended, by the call's identity."""
+    socket_count: int = 0
 
     def give_up(self, why: str, parse: Literal["partial", "none"] = "none") -> None:
         if self.parse == "full" or parse == "none":
@@ -341,7 +355,7 @@ class ExchangeTracker:
         if exchange.announced:
             return
         exchange.announced = True
-        exchange.request = self._read_request(exchange)
+        exchange.request = exchange.facts if exchange.facts is not None else self._read_request(exchange)
         self._release(exchange)
         exchange.is_main = self._looks_main(exchange.request)
         conn = self._conn(exchange.conn)
@@ -439,6 +453,9 @@ class ExchangeTracker:
             exchange.give_up(f"response: {type(error).__name__}")
             exchange.reader = UNKNOWN.read_reply(head, exchange.request)
         exchange.decoder = BodyDecoder(head.headers.joined("content-encoding"))
+        if head.status == 101 and isinstance(exchange.dialect, OpenAIResponses):
+            extensions = head.headers.joined("sec-websocket-extensions")
+            exchange.socket = ResponsesSocket(exchange.head, exchange.path, extensions)
 
     def _bytes_came(self, exchange: _Exchange, t_ns: int, *, spoken: bool) -> None:
         if exchange.first_byte_ns is None:
@@ -491,7 +508,8 @@ class ExchangeTracker:
         exchange.bytes_down = ending.wire_bytes
         if ending.how == "tunnel":
             # The bytes that follow belong to the same attempt, which ends with its connection.
-            exchange.give_up("a tunnel was opened")
+            if exchange.socket is None:
+                exchange.give_up("a tunnel was opened")
             return
         if ending.complete is False:
             del conn.open[exchange.msg]
@@ -511,6 +529,61 @@ class ExchangeTracker:
         else:
             exchange.bytes_down = (exchange.bytes_down or 0) + size
             self._bytes_came(exchange, record.t_ns, spoken=True)
+        if exchange.socket is not None:
+            self._over_socket(self._conn(record.conn), exchange, exchange.socket, record)
+
+    def _over_socket(self, conn: _Conn, tunnel: _Exchange, socket: ResponsesSocket, record: feed.Record) -> None:
+        """Calls over a WebSocket are attempts of their own, beside the handshake's."""
+        if record.flags & Flag.DROPPED or tunnel.holed:
+            socket.fail("the feed dropped a part of it")
+        try:
+            if record.kind == Kind.TUNNEL_UP:
+                for call in socket.up(record.payload):
+                    self._begin_call(conn, tunnel, call, record.t_ns)
+            else:
+                for call, spoken in socket.down(record.payload, record.t_ns):
+                    inner = tunnel.socket_calls[id(call)][1]
+                    inner.bytes_down = call.events_bytes
+                    inner.status = call.status
+                    self._bytes_came(inner, record.t_ns, spoken=spoken)
+                    if call.over:
+                        del tunnel.socket_calls[id(call)]
+                        self._finish(conn, inner, _CALL_OVER, record.t_ns)
+        except Exception as error:  # noqa: BLE001 - a dialect's fault costs facts, nothing else
+            self._fault(f"websocket: {type(error).__name__}: {error}")
+            socket.fail(type(error).__name__)
+        if socket.failed is not None:
+            tunnel.socket = None
+            tunnel.give_up(f"websocket: {socket.failed}")
+            for _, inner in tunnel.socket_calls.values():
+                # How it went on is not known: that it did not end must not be read from this.
+                inner.holed = True
+                inner.give_up(f"websocket: {socket.failed}", "partial")
+                self._finish(conn, inner, _CALL_OVER, record.t_ns)
+            tunnel.socket_calls.clear()
+
+    def _begin_call(self, conn: _Conn, tunnel: _Exchange, call: SocketCall, t_ns: int) -> None:
+        tunnel.socket_count += 1
+        inner = _Exchange(
+            id=new_id(),
+            conn=tunnel.conn,
+            msg=tunnel.msg + tunnel.socket_count,
+            started_ns=t_ns,
+            head=tunnel.head,
+            path=tunnel.path,
+            trial=tunnel.trial,
+            dialect=tunnel.dialect,
+            facts=call.request,
+            request_end_ns=t_ns,
+            bytes_up=call.body_bytes,
+            status=call.status,
+            reader=call.reader,
+        )
+        if call.request.unreadable is not None:
+            inner.give_up(f"request: {call.request.unreadable}", "partial")
+        conn.open[inner.msg] = inner
+        tunnel.socket_calls[id(call)] = (call, inner)
+        self._announce(inner)
 
     # --- what the relay says about itself -------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ One turn of the assistant is a run of items in the history (reasoning, text, cal
 `conversation` the history is at the server: its length, turns and digests are then not observed.  `…/compact`, and what
 Codex says is a compaction, is a chat without tools, which is how `steps/roles.py` knows one.  Codex's `client_metadata`
 differs from attempt to attempt in nothing but its order; the body's digest leaves it out.  Not read: stored responses
-that are fetched again (`GET …/responses/{id}`), as background work is.
+that are fetched again (`GET …/responses/{id}`), as background work is.  `GET …/responses` opens a WebSocket: a greeting
+here, its calls are read by `responses_socket.py`.  A request with `generate: false` warms up and asks for nothing.
 
 An item or usage of another form than promised costs itself only, never the terminator around it.
 
@@ -129,11 +130,16 @@ class OpenAIResponses:
     provider = "openai"
 
     def claims(self, method: str, path: str) -> bool:
-        """Responses made, compacted or counted; stored ones are left to `unknown`."""
+        """Responses made, compacted or counted, and the handshake of a WebSocket; stored ones are left to `unknown`."""
+        if method == "GET":
+            return path.endswith(_PATH)
         return method == "POST" and path.endswith((_PATH, _COMPACT_PATH, _COUNT_PATH))
 
     def read_request(self, head: RequestHead, path: str, body: bytes) -> RequestFacts:
         """Facts of the body; one that cannot be read keeps its raw digest and says why."""
+        if head.method == "GET":
+            # What is asked for over the WebSocket comes later (`responses_socket.py`).
+            return base.bare_facts(head, "hello")
         operation = "count_tokens" if path.endswith(_COUNT_PATH) else "chat"
         try:
             return _facts(head, operation, base.read_object(body), body, compacts=path.endswith(_COMPACT_PATH))
@@ -143,6 +149,8 @@ class OpenAIResponses:
     def read_reply(self, head: ResponseHead, request: RequestFacts) -> ReplyReader:
         """An event stream or one JSON body, as `base.is_stream` tells."""
         tally = base.head_tally(head, "x-request-id")
+        if head.status == 101:
+            return _Handshake(tally)
         if base.is_stream(tally, head.status, request):
             return ResponsesStream(tally)
         return _BodyReply(tally, status=head.status, operation=request.operation)
@@ -157,7 +165,10 @@ def _facts(
     raws, items = _history(fields.get("input"))
     at_server = any(_given(fields.get(name)) for name in ("previous_response_id", "conversation"))
     tools = base.read_list(fields.get("tools"))
-    turn = _turn_metadata(head)
+    turn = _turn_metadata(head, fields.get("client_metadata"))
+    over_socket = base.read_scalar(fields.get("type")) == "response.create"
+    if base.read_scalar(fields.get("generate")) is False:
+        operation = "other"
     compacts = compacts or turn.get("request_kind") == "compaction"
     last = max((i for i, item in enumerate(items) if item.is_assistants), default=-1)
     text_digest, text_chars = _last_text(items, last)
@@ -169,7 +180,7 @@ def _facts(
         "operation": operation,
         **base.identity_fields(head),
         "model": base.as_text(base.read_scalar(fields.get("model"))),
-        "stream": base.as_bool(base.read_scalar(fields.get("stream"))) or False,
+        "stream": over_socket or base.as_bool(base.read_scalar(fields.get("stream"))) or False,
         "max_tokens": base.as_int(base.read_scalar(fields.get("max_output_tokens"))),
         "has_tools": bool(tools) and not compacts,
         "tool_count": len(tools),
@@ -244,12 +255,14 @@ def _result_id(item: _Item) -> str | None:
     return (item.call_id or item.id) if item.kind.endswith("_call_output") else None
 
 
-def _turn_metadata(head: RequestHead) -> dict[str, object]:
-    """What Codex says about the turn in a header of its own; empty for other clients."""
-    said = head.headers.get("x-codex-turn-metadata")
+def _turn_metadata(head: RequestHead, raw: msgspec.Raw | None) -> dict[str, object]:
+    """What Codex says about the turn, in the body (newer, and current over a WebSocket) or a header of its own."""
+    client: object = None if raw is None else msgspec.json.decode(raw)
+    said = client.get("x-codex-turn-metadata") if isinstance(client, dict) else None
+    said = said if isinstance(said, str) else head.headers.get("x-codex-turn-metadata")
     try:
-        value: object = msgspec.json.decode(said.encode("latin-1")) if said is not None else None
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        value: object = None if said is None else msgspec.json.decode(said)
+    except (msgspec.DecodeError, UnicodeError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -368,17 +381,27 @@ class _BodyReply(JsonReply):
         return _take_end(tally, response, response.status) and whole
 
 
+class _Handshake:
+    """A WebSocket was opened: that is the whole answer to a greeting."""
+
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
+        tally.terminator = True
+
+    def feed(self, piece: bytes, t_ns: int) -> bool:  # noqa: ARG002 - a 101 has no body
+        return True
+
+    def finish(self, *, whole: bool) -> None:
+        pass
+
+
 class ResponsesStream(SseReply):
-    """Reads the events of one response; `read_event` also takes them from another framing than SSE (WebSocket)."""
+    """Reads the events of one response."""
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
         self._open: dict[object, _Item] = {}
         self._closed: set[str | None] = set()
-
-    def read_event(self, data: bytes, t_ns: int) -> bool:
-        """One event as JSON text; False for a ping.  May raise `msgspec.DecodeError`."""
-        return self._event(None, data, t_ns)
 
     def _event(self, event: bytes | None, data: bytes, t_ns: int) -> bool:
         if data.startswith(b"[DONE]"):
