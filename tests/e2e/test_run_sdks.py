@@ -51,6 +51,19 @@ GARBAGE_TAKEN = Due(
     terminated_by=("gateway.error", Grade.PROVED, 2),
 )
 
+
+def suspected_end(blame: Blame, cause: str) -> Due:
+    """What ended it is a fact; whose doing it was is not: others had passed with the same key, or to the same model."""
+    return Due(
+        blame=blame,
+        grade=Grade.SUSPECTED,
+        cause=cause,
+        step=2,
+        terminated_by=(cause, Grade.PROVED, 2),
+        ended_as=EndedAs.AGENT_GAVE_UP,
+    )
+
+
 # Fault → kind (or its ending, or "" for all) → verdict.
 DUE: Mapping[str, Mapping[str, Due]] = {
     "rate_limited_once": {"": passed(("model_api.rate_limited", 2))},
@@ -58,8 +71,8 @@ DUE: Mapping[str, Mapping[str, Due]] = {
     "overloaded_twice": {"": passed(("model_api.overloaded", 2))},
     "overloaded_for_ever": {"": OVERLOADED},
     "server_error_once": {"": passed(("model_api.server_error", 2))},
-    "server_error_for_ever": {"": ended_by(INFRA, "model_api.server_error", 2)},
-    "unauthorised_for_ever": {"": ended_by(Blame.OPERATOR, "operator.auth", 2)},
+    "server_error_for_ever": {"": suspected_end(INFRA, "model_api.server_error")},
+    "unauthorised_for_ever": {"": suspected_end(Blame.OPERATOR, "operator.auth")},
     "prompt_too_long": {"": REFUSED},
     "stall_mid_stream": {"": passed()},
     "stall_headers": {"": passed()},
