@@ -1,4 +1,5 @@
-"""`make bench`: measures the budgets that are built, prints a table, and fails where one is broken.
+"""`make bench`: measures the budgets that are built, prints a table, and fails where one is
+missed by more than the measurement's own noise.
 
 `python -m tests.bench [--markdown] [start_end …]` runs only the named parts; `--markdown` prints the tables of
 docs/measurements.md instead, with the machine they were measured on.
@@ -41,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def cells(row: Row) -> tuple[str, str, str, str, str]:
     """As `HEADER` names them."""
-    figure = "not measured" if row.value is None else f"{row.value:.4g} {row.unit}"
+    noise = f" ± {row.noise:.2g}" if row.noise else ""
+    figure = "not measured" if row.value is None else f"{row.value:.4g}{noise} {row.unit}"
     budget = "" if row.budget is None else f"{row.sense} {row.budget:g} {row.unit}"
     return row.what, figure, budget, {True: "ok", False: "BROKEN", None: "-"}[row.held], row.how
 
@@ -49,7 +51,7 @@ def cells(row: Row) -> tuple[str, str, str, str, str]:
 def plain_line(row: Row) -> str:
     """For a terminal."""
     what, figure, budget, holds, how = cells(row)
-    return f"  {holds:<7}{what:<62}{figure:<16}{budget:<18}{how}"
+    return f"  {holds:<7}{what:<62}{figure:<22}{budget:<18}{how}"
 
 
 def markdown_head() -> str:

@@ -1,19 +1,25 @@
-"""The proxies that the relay bench compares, each as a process: relay, parse-nothing splice, nginx, none.
+"""The proxies that the relay bench compares, each as a process: relay, parse-nothing splice, nginx, aiohttp, none.
 
-`python -m tests.bench.relay_proxies KIND UPSTREAM_PORT` prints the port that it listens on and the pid that
-does the work, and serves until its standard input ends.  Loopback only.
+`python -m tests.bench.relay_proxies KIND UPSTREAM_PORT CA_FILE` prints the port that it listens on and the pid that
+does the work, and serves until its standard input ends.  A kind that ends in `-tls` speaks TLS to the upstream.
+Loopback only.
 """
 
+from __future__ import annotations
+
 import asyncio
+import contextlib
 import os
+import resource
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
 import uvloop
 
@@ -56,77 +62,135 @@ class Splice(asyncio.Protocol):
             self.peer.close()
 
 
-async def serve_splice(upstream_port: int) -> None:
-    server = await asyncio.get_running_loop().create_server(lambda: Splice(upstream_port), "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], os.getpid(), flush=True)
+def tell(port: int, pid: int) -> None:
+    """The one line that the bench reads."""
+    print(port, pid, flush=True)
+
+
+async def asked_to_end() -> None:
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
-async def serve_relay(upstream_port: int, *, record: bool) -> None:
+async def serve_splice(upstream_port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(lambda: Splice(upstream_port), "127.0.0.1", 0)
+    tell(server.sockets[0].getsockname()[1], os.getpid())
+    await asked_to_end()
+
+
+async def serve_aiohttp(upstream_port: int) -> None:
+    """The reverse proxy that one writes with aiohttp in a quarter of an hour: a pooled client, streamed answers."""
+    import aiohttp
+    from aiohttp import web
+
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+
+        async def passed_on(request: web.Request) -> web.StreamResponse:
+            path = request.raw_path.removeprefix(f"/t/{TOKEN}")
+            lines = {name: value for name, value in request.headers.items() if name not in ("Host", "Content-Length")}
+            url = f"http://127.0.0.1:{upstream_port}{path}"
+            async with session.request(request.method, url, headers=lines, data=await request.read()) as answer:
+                response = web.StreamResponse(status=answer.status)
+                response.content_type = answer.content_type
+                response.content_length = answer.content_length
+                await response.prepare(request)
+                async for piece in answer.content.iter_any():
+                    await response.write(piece)
+                return response
+
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", passed_on)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        listener = socket.create_server(("127.0.0.1", 0))
+        await web.SockSite(runner, listener).start()
+        tell(listener.getsockname()[1], os.getpid())
+        await asked_to_end()
+        await runner.cleanup()
+
+
+Observing = Literal["keeps up", "saturated", "none"]
+
+
+def observe(far: socket.socket, how: Observing) -> None:
+    """An observer that keeps up and does nothing else, or one that takes some 3 MB/s: the feed overflows and drops."""
+    while far.recv(1 << 20 if how == "keeps up" else 1 << 16):
+        if how == "saturated":
+            time.sleep(0.02)
+
+
+async def serve_relay(upstream_url: str, ca_file: str, observing: Observing) -> None:
     near, far = socket.socketpair()
-    if record:
-        pid = os.fork()
-        if pid == 0:  # an observer that keeps up and does nothing else
-            near.close()
-            while far.recv(1 << 20):
-                pass
-            os._exit(0)
-        far.close()
-        feed = FeedSender(near)
-    else:
+    if observing == "none":
         near.close()
         far.close()
         feed = FeedSender(None, limit_bytes=0)
-    relay = Relay(RelaySettings(), feed)
+    else:
+        pid = os.fork()
+        if pid == 0:
+            near.close()
+            with contextlib.suppress(OSError):
+                observe(far, observing)
+            os._exit(0)
+        far.close()
+        feed = FeedSender(near)
+    relay = Relay(RelaySettings(ca_files=(ca_file,)), feed)
     relay.add_token(TOKEN, "bench")
-    door = await relay.open_model_door(Upstream.parse("bench", f"http://127.0.0.1:{upstream_port}"))
-    print(door.port, os.getpid(), flush=True)
-    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+    door = await relay.open_model_door(Upstream.parse("bench", upstream_url))
+    tell(door.port, os.getpid())
+    await asked_to_end()
     await relay.close(0.1)
 
 
 NGINX = """
-worker_processes 1; daemon off; error_log /dev/null; pid {folder}/pid;
-events {{ worker_connections 1024; }}
+worker_processes 1; daemon off; error_log /dev/null; pid {folder}/pid; worker_rlimit_nofile 4096;
+events {{ worker_connections 2048; }}
 http {{ access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
 uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s; keepalive_requests 10000000;
 upstream up {{ server 127.0.0.1:{upstream}; keepalive 64; keepalive_requests 10000000; }}
-server {{ listen 127.0.0.1:{port}; location / {{ rewrite ^/t/[0-9a-f]+(/.*)$ $1 break; proxy_pass http://up;
-proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; proxy_request_buffering off; }} }} }}
+server {{ listen 127.0.0.1:{port}; location / {{ rewrite ^/t/[0-9a-f]+(/.*)$ $1 break; proxy_pass {scheme}://up;
+proxy_http_version 1.1; proxy_set_header Connection ""; proxy_buffering off; proxy_request_buffering off;
+proxy_ssl_trusted_certificate {ca_file}; proxy_ssl_verify on; proxy_ssl_name localhost; }} }} }}
 """
 
 
-def serve_nginx(upstream_port: int) -> None:
+def serve_nginx(upstream_port: int, scheme: str, ca_file: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         conf = Path(folder) / "nginx.conf"
-        conf.write_text(NGINX.format(folder=folder, upstream=upstream_port, port=port))
+        conf.write_text(NGINX.format(folder=folder, upstream=upstream_port, port=port, scheme=scheme, ca_file=ca_file))
         process = subprocess.Popen([shutil.which("nginx") or "nginx", "-c", str(conf), "-e", "/dev/null"])
-        while True:
-            try:
+        workers: list[str] = []
+        while not workers and process.poll() is None:  # the master listens before its worker is there
+            workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        while process.poll() is None:
+            with contextlib.suppress(ConnectionRefusedError):
                 socket.create_connection(("127.0.0.1", port)).close()
                 break
-            except ConnectionRefusedError:
-                continue
-        worker = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        print(port, worker[0] if worker else process.pid, flush=True)
+        tell(port, int(workers[0]) if workers else 0)
         sys.stdin.read()
         process.terminate()
         process.wait()
 
 
 def main() -> None:
-    kind, upstream_port = sys.argv[1], int(sys.argv[2])
-    if kind == "nginx":
-        serve_nginx(upstream_port)
+    kind, upstream_port, ca_file = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
+    scheme = "https" if kind.endswith("-tls") else "http"
+    if kind.startswith("nginx"):
+        serve_nginx(upstream_port, scheme, ca_file)
     elif kind == "splice":
         uvloop.run(serve_splice(upstream_port))
+    elif kind == "aiohttp":
+        uvloop.run(serve_aiohttp(upstream_port))
     elif kind == "direct":
-        print(upstream_port, os.getpid(), flush=True)
+        tell(upstream_port, os.getpid())
         threading.Thread(target=sys.stdin.read).start()
     else:
-        uvloop.run(serve_relay(upstream_port, record=kind == "relay"))
+        observing: dict[str, Observing] = {"relay-unobserved": "none", "relay-saturated": "saturated"}
+        url = f"{scheme}://127.0.0.1:{upstream_port}"
+        uvloop.run(serve_relay(url, ca_file, observing.get(kind, "keeps up")))
 
 
 if __name__ == "__main__":

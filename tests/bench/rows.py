@@ -15,11 +15,15 @@ class Row:
     unit: str
     budget: float | None = None
     sense: Literal["at most", "at least"] = "at most"
+    noise: float = 0.0
+    """How far the figure moves by itself from round to round, in its own unit."""
     how: str
 
     @property
     def held(self) -> bool | None:
-        """Whether the budget holds; None where there is none, or no figure."""
+        """Whether the budget holds, or is missed by no more than the noise; None where there is none, or no figure."""
         if self.value is None or self.budget is None:
             return None
-        return self.value <= self.budget if self.sense == "at most" else self.value >= self.budget
+        if self.sense == "at most":
+            return self.value - self.noise <= self.budget
+        return self.value + self.noise >= self.budget
