@@ -329,7 +329,7 @@ class ObservedTrial:
         self._writer.close_trial(self._record)
         await asyncio.to_thread(self._writer.flush, FLUSH_S)
         if closed == "normal":
-            lines = ending_lines(self._record, verbose=self._hello.verbose)
+            lines = ending_lines(self._record, verbose=self._hello.verbose, stored=self._writer.failed is None)
             if self._hello.quiet and self._record.outcome is Outcome.PASSED and len(lines) == 1:
                 lines = []
             lines += self._complaints(self._record)

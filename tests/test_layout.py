@@ -18,6 +18,8 @@ UNTWINNED: dict[str, str] = {}
 # Test files about something that spans a room, each with the reason why no module's name fits. Keep it short.
 TOPICS: dict[str, str] = {
     "tests/collectors/test_live_containers.py": "all collectors on a real engine",
+    "tests/middleware/attribution/test_infra_proved.py": "every way to the worst possible mistake, over all rules",
+    "tests/middleware/attribution/test_whose_doing.py": "what an agent can bring about alone, over all rules",
 }
 
 # What may lie in a room beside Python modules.

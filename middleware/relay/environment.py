@@ -47,8 +47,10 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 
 _EFFECTS: Final[Mapping[str, str]] = {
     "ANTHROPIC_BASE_URL": (
-        "a client may take this for a gateway: Claude Code then waits 300 s for a silent stream, not 180 s, sends "
-        "no x-client-request-id, and may offer other tools; connect errors show as a reset of the first request"
+        "a client may take this for a gateway. Claude Code 2.1.197 (seen) then gives up its tool search: it sends 16 "
+        "more tools with each call (76 KB, not 49) and the beta advanced-tool-use is missing; it sends no "
+        "x-client-request-id and waits 300 s for a silent stream, not 180 s. The model it asks for is the same. "
+        "Connect errors show as a reset of the first request"
     ),
     "OPENAI_BASE_URL": "HTTP/1.1 where the client might have used h2; connect errors show as a reset",
     "OPENAI_API_BASE": "as OPENAI_BASE_URL",

@@ -338,6 +338,7 @@ class Session:
             await link.gone(_AS_INIT_WAIT_S)
         link.close()
         if prepared.options.gate and verdict is not None and verdict.gate is not None:
+            say(f"--gate: exit status {verdict.gate} instead of the command's own, since a retry is worth it")
             return ExitStatus(exit_code=verdict.gate)
         return status
 
