@@ -61,7 +61,7 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
         else:
             sentence += " No later model call succeeded."
         if fault.blame is Blame.INFRA and poisoned(ctx, trouble):
-            sentence += " Other requests to the same model passed within a minute, so this one itself may be at fault."
+            sentence += " Other requests passed there within a minute, so this one itself may be at fault."
     else:
         differs = unknown(trouble.ids)
         sentence += " " + _what_it_bent(trouble)
@@ -116,7 +116,7 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
 def poisoned(ctx: Context, trouble: Trouble) -> bool:
     """Whether the request's own body may be at fault: it was refused with 5xx again and again, while others passed.
 
-    At least three times one body, and another body to the same model passed within a minute.  529 is never that.
+    At least three times one body, and another body passed at the same upstream within a minute.  529 is never that.
     """
     refused: dict[str, list[AttemptSeen]] = {}
     for attempt in trouble.turn.attempts:
@@ -129,16 +129,11 @@ def poisoned(ctx: Context, trouble: Trouble) -> bool:
         if len(failed) < POISON_TIMES:
             continue
         since, until = failed[0].started_ns - _MINUTE_NS, failed[-1].ended_ns + _MINUTE_NS
-        model = failed[0].value.request.model
+        there = upstream(failed[0].value)
         for call in ctx.case.calls:
             for other in call.attempts:
-                asked = other.value.request
-                if (
-                    other.whole
-                    and asked.model == model
-                    and asked.body_digest != body
-                    and since <= other.ended_ns <= until
-                ):
+                another = upstream(other.value) == there and other.value.request.body_digest != body
+                if other.whole and another and since <= other.ended_ns <= until:
                     return True
     return False
 

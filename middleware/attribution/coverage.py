@@ -119,15 +119,22 @@ class Watch:
         for container in watched:
             ids = self._own_counter(container)
             if ids is None:
-                return MemoryWatch(seen=False, by=(), why_not=f"the kill counter of {_name(container)} was not read")
+                return MemoryWatch(
+                    seen=False, by=(), why_not=f"the kill counter of {_name(container)} was not read in time"
+                )
             by.extend(ids)
         if watched:
             return MemoryWatch(seen=True, by=tuple(by))
         if whole_host is None:
-            return MemoryWatch(seen=False, by=(), why_not="no counter of OOM kills was read")
+            return MemoryWatch(seen=False, by=(), why_not=self._no_count())
         return MemoryWatch(
             seen=False, by=whole_host[1], why_not="the kernel killed a process for memory and nothing says which"
         )
+
+    def _no_count(self) -> str:
+        if any(v.oom_kill is not None for _, v in self._case.host):
+            return "the host's count of kills was not read from before the first tool's work to the end"
+        return "no counter of OOM kills was read"
 
     def _host_delta(self) -> tuple[int, tuple[str, ...]] | None:
         """How far the host's own count of OOM kills moved from before the first tool's work to the end."""

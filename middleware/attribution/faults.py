@@ -263,6 +263,7 @@ def _abort(attempt: AttemptSeen, *, ends_with: bool, thresholds: Thresholds) -> 
         return Fault(
             cause="observer.lag",
             blame=Blame.FAIRTRIAL,
+            best=Grade.SUSPECTED,  # a process of the same user can stop ours
             failure=f"our own lag {seconds(lag)}",
             abort=True,
             silence_s=silence,

@@ -661,6 +661,7 @@ _OBSERVER: Final = (
         _PROVED,
         "fairtrial's own relay held step {step}'s reply back for {lag}, and the client gave up.",
         "Leave this trial out of every score, and run it again on a less loaded machine.",
+        note="suspected: a process of the same user can stop fairtrial",
         sources=_DOOR,
         built=True,
     ),
