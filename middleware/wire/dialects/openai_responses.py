@@ -57,6 +57,8 @@ _TERMINAL: Final = frozenset(
     {"response.completed", "response.incomplete", "response.failed", "response.cancelled", "response.done"}
 )
 _PINGS: Final = frozenset({"keepalive", "ping", "response.heartbeat"})
+_OF_THE_WAY: Final = frozenset({"client_metadata", "type", "stream_id"})
+"""Keys that differ from attempt to attempt, or between HTTP and WebSocket, for one and the same wish."""
 _OURS: Final = frozenset({"reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request"})
 
 
@@ -184,7 +186,7 @@ def _facts(
         "max_tokens": base.as_int(base.read_scalar(fields.get("max_output_tokens"))),
         "has_tools": bool(tools) and not compacts,
         "tool_count": len(tools),
-        "body_digest": base.body_digest({name: raw for name, raw in fields.items() if name != "client_metadata"}),
+        "body_digest": base.body_digest({name: raw for name, raw in fields.items() if name not in _OF_THE_WAY}),
         "raw_digest": digest(body),
         "tools_digest": base.canonical_digest(bytes(fields["tools"])) if tools else None,
         "system_digest": None if instructions is None else base.canonical_digest(bytes(instructions)),

@@ -173,7 +173,8 @@ class ResponsesSocket:
         self._known[name] = msgspec.structs.replace(
             request,
             history_len=request.history_len + call.items,
-            assistant_turns=(request.assistant_turns or 0) + 1,
+            # A warm-up brings no items, and is no turn.
+            assistant_turns=(request.assistant_turns or 0) + (call.items > 0),
         )
         while len(self._known) > MAX_REMEMBERED:
             del self._known[next(iter(self._known))]

@@ -201,6 +201,13 @@ def test_what_a_retry_changes_is_not_in_the_body_digest() -> None:
     assert facts(model="other").body_digest != same
 
 
+def test_a_wish_has_one_digest_over_http_and_over_a_websocket() -> None:
+    fields = json.loads(request(client_metadata={"a": "1"}, type="response.create", stream_id="x"))
+    del fields["stream"]
+    over = read(json.dumps(fields).encode())
+    assert (over.body_digest, over.stream) == (facts().body_digest, True)
+
+
 @pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"input": 3}', b'{"input": [3, null, {"type": 4}]}'])
 def test_a_body_that_is_no_request_gives_fewer_facts_and_no_exception(body: bytes) -> None:
     assert DIALECT.read_request(RequestHead("POST", PATH, Headers()), PATH, body).raw_digest == digest(body)

@@ -101,9 +101,13 @@ def test_a_read_of_nothing_but_keepalives_does_not_speak() -> None:
     assert [spoke for _, spoke in at.down(peers.says(BEGUN[3], BEGUN[4], BEGUN[3]), 1)] == [True]
 
 
-def test_a_warm_up_is_no_chat() -> None:
-    (call,) = socket().up(Peers().create(generate=False))
-    assert call.request.operation == "other"
+def test_a_warm_up_is_no_chat_and_no_turn() -> None:
+    peers, at = Peers(), socket()
+    (warm,) = at.up(peers.create(generate=False))
+    assert warm.request.operation == "other"
+    down(at, peers.says({"type": "response.completed", "response": ended()}))
+    (call,) = at.up(peers.create(previous_response_id="resp_1", input=[]))
+    assert (call.request.operation, call.request.history_len, call.request.assistant_turns) == ("chat", 2, 0)
 
 
 def test_events_go_to_the_call_of_their_stream_and_else_to_the_oldest() -> None:
