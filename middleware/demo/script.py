@@ -81,7 +81,8 @@ class Scenario:
 
     `side_text` answers calls that offer no tools (titles, probes); None lets the script answer those as well, as
     clients without tool calling need. `request_ids` off leaves out request-id and x-request-id. `gzip_replies`
-    compresses answers for clients that accept it.
+    compresses answers for clients that accept it. `websockets` answers the handshake of a WebSocket (Responses) instead
+    of with 404.
     """
 
     steps: tuple[Step, ...]
@@ -89,6 +90,7 @@ class Scenario:
     side_text: str | None = "A small task"
     request_ids: bool = True
     gzip_replies: bool = False
+    websockets: bool = False
     models: tuple[str, ...] = ("stand-in", "claude-opus-4-8", "gpt-5-mini")
 
     def __post_init__(self) -> None:

@@ -24,10 +24,11 @@ from typing import Literal, Protocol, cast
 import msgspec
 
 from fairtrial.middleware.demo.answers import Answer, NoSuchTool, answer, error_body, error_frame, ping_frame
-from fairtrial.middleware.demo.asked import Api, Asked, read_request, route_of
+from fairtrial.middleware.demo.asked import Api, Asked, Route, read_request, route_of
 from fairtrial.middleware.demo.calls import Call, masked
 from fairtrial.middleware.demo.faults import Fault
 from fairtrial.middleware.demo.script import Scenario, Step
+from fairtrial.middleware.demo.sockets import ServerSide
 
 HEAD_LIMIT_BYTES = 256 * 1024
 _SIOCOUTQ = 0x5411  # linux/sockios.h: bytes in the socket's send queue
@@ -143,6 +144,15 @@ class Connection:
     async def _one(self, head: _Head) -> bool:
         """Answer one request; True when the connection may go on."""
         route, prefix = route_of(head.method, head.path.partition("?")[0])
+        if self._host.scenario.websockets and head.get("upgrade").lower() == "websocket":
+            return await self._over_websocket(head)
+        call = self._call(head, route, prefix)
+        unique = self._unique(call)
+        reply = _Reply(self, call, head, self._host.scenario, unique)
+        await self._answer(call, reply, head)
+        return call.ended in ("complete", "short") and head.get("connection").lower() != "close"
+
+    def _call(self, head: _Head, route: Route, prefix: str) -> Call:
         peer = self._writer.get_extra_info("peername")
         call = Call(
             index=-1,
@@ -156,10 +166,15 @@ class Connection:
             started_ns=time.monotonic_ns(),
         )
         self._host.begin(call)
-        unique = hashlib.sha256(f"{self._host.seed}/{call.index}".encode()).hexdigest()[:20]
-        reply = _Reply(self, call, head, self._host.scenario, unique)
+        return call
+
+    def _unique(self, call: Call) -> str:
+        return hashlib.sha256(f"{self._host.seed}/{call.index}".encode()).hexdigest()[:20]
+
+    async def _answer(self, call: Call, reply: _Reply, head: _Head, message: bytes | None = None) -> None:
+        """Read the request (a `message` was read already), answer it, and note how that ended."""
         try:
-            wire_body = await self._read_body(head)
+            wire_body = await self._read_body(head) if message is None else message
             call.body_bytes = len(wire_body)
             call.body = _decoded(wire_body, head.get("content-encoding"))
             call.asked_ns = time.monotonic_ns()
@@ -174,7 +189,26 @@ class Connection:
         finally:
             call.ended_ns = time.monotonic_ns()
             self._host.finish(call)
-        return call.ended in ("complete", "short") and head.get("connection").lower() != "close"
+
+    async def _over_websocket(self, head: _Head) -> bool:
+        """Answer each message of a WebSocket as a call of its own, until either side ends the connection."""
+        side = ServerSide(head.get("sec-websocket-key"), head.get("sec-websocket-extensions"))
+        await self.send(side.head)
+        prefix = head.path.partition("?")[0].removesuffix("/responses").removesuffix("/v1")
+        while not side.closed and (self._early or await self._fill()):
+            data = bytes(self._early)
+            self._early.clear()
+            messages = side.receive(data)
+            if side.replies:
+                await self.send(bytes(side.replies))
+                side.replies.clear()
+            for message in messages:
+                call = self._call(head, "responses", prefix)
+                reply = _SocketReply(self, call, head, self._host.scenario, self._unique(call), side)
+                await self._answer(call, reply, head, message)
+                if call.ended != "complete":
+                    return False
+        return False
 
     async def _route(self, call: Call, reply: _Reply) -> None:
         match call.route:
@@ -193,7 +227,13 @@ class Connection:
                 await reply.whole(404, error_body("messages", "not_found_error", "Not found", call.request_id))
 
     async def _model_call(self, api: Api, call: Call, reply: _Reply) -> None:
-        asked = read_request(api, _object(call.body))
+        body = _object(call.body)
+        if isinstance(reply, _SocketReply):
+            body = {**body, "stream": True}
+        if body.get("generate") is False:
+            await reply.warmed_up()
+            return
+        asked = read_request(api, body)
         scenario = self._host.scenario
         call.step, call.model, call.stream = asked.step, asked.model, asked.stream
         call.tools = tuple(tool.name for tool in asked.tools)
@@ -428,11 +468,71 @@ class _Reply:
         if coded:
             await self.write(b"%x\r\n%b" % (len(coded), coded[: len(coded) // 2]))
 
+    async def warmed_up(self) -> None:
+        """Answer a request that asks for nothing (over a WebSocket only)."""
+        await self.whole(400, error_body("responses", "invalid_request_error", "generate", self._call.request_id))
+
     async def end_of_stream(self) -> None:
         """Send the last chunk."""
         tail = self._deflate.flush() if self._deflate is not None else b""
         last = b"%x\r\n%b\r\n" % (len(tail), tail) if tail else b""
         await self.write(last + b"0\r\n\r\n")
+
+
+class _SocketReply(_Reply):
+    """The same answer as messages of a WebSocket: an event each, and an error event for a refusal."""
+
+    def __init__(
+        self, connection: Connection, call: Call, head: _Head, scenario: Scenario, unique: str, side: ServerSide
+    ) -> None:
+        super().__init__(connection, call, head, scenario, unique)
+        self._side = side
+        call.status = 101
+
+    async def head_for_stream(self) -> None:
+        """The socket is open already."""
+
+    async def whole(
+        self,
+        status: int,
+        body: bytes,
+        more: Mapping[str, str] | None = None,
+        kind: str = "application/json",  # noqa: ARG002 - messages have no type
+    ) -> None:
+        """Send a refusal as an error event; what is no JSON goes as it is."""
+        fields = _object(body)
+        if fields:
+            body = msgspec.json.encode({"type": "error", "status": status, "headers": more or {}} | dict(fields))
+        await self.write(self._side.text(body))
+
+    async def chunk(self, frame: bytes) -> None:
+        """Send the data of one event as one message."""
+        await self.write(self._message(frame))
+
+    async def half_chunk(self, frame: bytes) -> None:
+        """Send half of a message."""
+        if frame:
+            whole = self._message(frame)
+            await self.write(whole[: len(whole) // 2])
+
+    async def end_of_stream(self) -> None:
+        """The last event was the end."""
+
+    async def warmed_up(self) -> None:
+        """Answer a request that asks for nothing; its id counts no turn."""
+        response = {"id": f"resp_w_{self.unique}", "object": "response", "output": []}
+        for kind, status in (("created", "in_progress"), ("completed", "completed")):
+            event = {"type": f"response.{kind}", "response": response | {"status": status}}
+            await self.write(self._side.text(msgspec.json.encode(event)))
+
+    def _message(self, frame: bytes) -> bytes:
+        data = frame.partition(b"data: ")[2].strip() or b'{"type": "keepalive"}'
+        fields = _object(data)
+        if fields.get("type") == "error":
+            # Over a WebSocket the error is an object, and has the status that HTTP would have had.
+            error = {"type": fields.get("code"), "code": fields.get("code"), "message": fields.get("message")}
+            data = msgspec.json.encode({"type": "error", "status": 503, "error": error})
+        return self._side.text(data)
 
 
 def _size(text: str, base: int) -> int:
