@@ -7,11 +7,7 @@ status of our own, except the 400 of a shared door (`refuse_bad_heads`).
 
 The rules for ends are DESIGN section 3, "Ends"; every handler below names the one that it carries out.
 Whatever raises in here closes both sides (`_fault`): a pair is never left half alive.
-
-The CLOSE record: {first: client|upstream|fairtrial, how: fin|rst|tls_ragged|dial|abort, errno, text, first_ns,
-client_last_ns, upstream_last_ns, bytes_up, bytes_down, lag_max_s, suspend_gap_s, in_flight, messages}.
-A RESPONSE_END of a failed attempt carries the same `first`, `close_how`, `errno`, `text`, `*_last_ns`,
-`lag_max_s`.
+What is told of a pair is kept in `account.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +18,10 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Final, Literal, Protocol
 
+from fairtrial.middleware.relay.account import Account, trial_note
 from fairtrial.middleware.relay.dial import DialFailed, Dialler, DialReport
 from fairtrial.middleware.relay.ends import Link
-from fairtrial.middleware.relay.feed import FeedSender, suspended_ns
+from fairtrial.middleware.relay.feed import FeedSender
 from fairtrial.middleware.relay.framing import (
     BadRequest,
     Blind,
@@ -50,8 +47,6 @@ _REQUEST_KINDS: Final = (int(Kind.REQUEST_HEAD), int(Kind.REQUEST_DATA), int(Kin
 _RESPONSE_KINDS: Final = (int(Kind.RESPONSE_HEAD), int(Kind.RESPONSE_DATA), int(Kind.RESPONSE_END))
 _RESPONSE_DATA: Final = int(Kind.RESPONSE_DATA)
 """Looked up once: an enum's attribute costs more than the record."""
-
-First = Literal["client", "upstream", "fairtrial"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +124,10 @@ class Pair:
     def __init__(self, relay: Owner, route: Route, client: Link, conn: int, peer: str) -> None:
         self._relay = relay
         self._loop = relay.loop
-        self._feed = relay.feed
+        self.account = account = Account(relay.feed, conn)
+        self._record = account.record
+        self._json = account.json
+        self._note_first = account.note_first
         self._settings = relay.settings
         self._route = route
         self.conn = conn
@@ -150,19 +148,6 @@ class Pair:
         self._refusing: str | None = None
         self._dial_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._blocked_since_ns: dict[str, int] = {}
-        self._first: First | None = None
-        self._how = ""
-        self._errno: int | None = None
-        self._text: str | None = None
-        self._first_ns = 0
-        self._client_last_ns: int | None = None
-        self._upstream_last_ns: int | None = None
-        self._bytes_up = 0
-        self._bytes_down = 0
-        self.lag_max_s = 0.0
-        self._suspended_ns = suspended_ns()
-        self._in_flight_at_end = 0
         self._finished = False
         self._unseen: list[tuple[bytes, int, RequestHead | None]] = []
         """What has passed and was not looked at: (a read, when, None) or (a request's body, when, its head)."""
@@ -178,13 +163,7 @@ class Pair:
         self._json(Kind.OPEN, {"door": route.label, "upstream": route.upstream.url, "peer": peer})
         client.resume()
 
-    # ------------------------------------------------------------------ records
-
-    def _record(self, kind: int, payload: bytes, msg: int = 0, flags: int = 0, t_ns: int = 0) -> None:
-        self._feed.record(kind, payload, self.conn, msg, flags, t_ns)
-
-    def _json(self, kind: int, value: dict[str, object], msg: int = 0, t_ns: int = 0) -> None:
-        self._feed.record_json(kind, value, self.conn, msg, 0, t_ns)
+    # ------------------------------------------------------------------ faults of ours, and looking at what has passed
 
     def _guard(self, act: Callable[..., None]) -> Callable[..., None]:
         def guarded(*args: object) -> None:
@@ -214,7 +193,7 @@ class Pair:
                 if head is not None:
                     raw = head.raw
                     end = b'{"wire_bytes":%d,"complete":true}' % (len(raw) + len(data))
-                    self._feed.record_message(_REQUEST_KINDS, (raw, data, end), self.conn, head.msg, t_ns)
+                    self.account.message(_REQUEST_KINDS, (raw, data, end), head.msg, t_ns)
                 elif self._tunnel:
                     self._record(Kind.TUNNEL_DOWN, data, self._tunnel, 0, t_ns)
                 elif not self._down_blind:
@@ -231,19 +210,15 @@ class Pair:
         except Exception as second:  # noqa: BLE001 - outermost frame
             self._fault(second)
 
-    def _note_first(self, first: First, how: str, code: int | None, text: str | None) -> None:
-        if self._first is None:
-            self._first, self._how, self._errno, self._text = first, how, code, text
-            self._first_ns = monotonic_ns()
-
     # ------------------------------------------------------------------ client -> upstream
 
     def _client_data(self, data: bytes, t_ns: int) -> None:
         try:
             if self._unseen:
                 self.catch_up()
-            self._client_last_ns = t_ns
-            self._bytes_up += len(data)
+            account = self.account
+            account.client_last_ns = t_ns
+            account.bytes_up += len(data)
             if self._tunnel or self._up_blind:
                 self._to_upstream(data)
                 if self._tunnel:
@@ -278,7 +253,7 @@ class Pair:
         self._to_upstream(new + body)
         if trial != self._trial:
             self._trial = trial
-            self._record(Kind.NOTE, _trial_note(trial), msg, 0, t_ns)
+            self._record(Kind.NOTE, trial_note(trial), msg, 0, t_ns)
         if not self._unseen:
             self._relay.observe_soon(self)
         self._unseen.append((body, t_ns, head))
@@ -304,7 +279,7 @@ class Pair:
                 self._open_request = self._msg
                 if trial != self._trial:
                     self._trial = trial
-                    notes.append((Kind.NOTE, _trial_note(trial), self._msg))
+                    notes.append((Kind.NOTE, trial_note(trial), self._msg))
                 notes.append((Kind.REQUEST_HEAD, event.raw, self._msg))
             elif isinstance(event, MessageEnd):
                 self._open_request = 0
@@ -456,8 +431,9 @@ class Pair:
     def _upstream_data(self, data: bytes, t_ns: int) -> None:
         try:
             self._client.write(data)  # bytes pass first
-            self._upstream_last_ns = t_ns
-            self._bytes_down += len(data)
+            account = self.account
+            account.upstream_last_ns = t_ns
+            account.bytes_down += len(data)
         except Exception as error:  # noqa: BLE001 - outermost frame
             self._fault(error)
             return
@@ -478,18 +454,15 @@ class Pair:
         if responses.chunked is not None:
             piece = responses.take_chunk(data)
             if piece is not None:
-                self._feed.record(
-                    _RESPONSE_DATA, piece, self.conn, responses.fifo[0].msg if responses.fifo else 0, 0, t_ns
-                )
+                self._record(_RESPONSE_DATA, piece, responses.fifo[0].msg if responses.fifo else 0, 0, t_ns)
                 return
         if self._up_blind and responses.idle:
             return
         head = responses.take_whole(data)
         if head is not None:
-            self._feed.record_message(
+            self.account.message(
                 _RESPONSE_KINDS,
                 (head.raw, data[len(head.raw) :], b'{"wire_bytes":%d,"complete":true,"how":"framed"}' % len(data)),
-                self.conn,
                 head.msg,
                 t_ns,
             )
@@ -578,27 +551,22 @@ class Pair:
     # ------------------------------------------------------------------ back-pressure
 
     def _client_blocked(self) -> None:
-        self._blocked_since_ns["client"] = monotonic_ns()
+        self.account.blocked("client")
         if self._upstream is not None:
             self._upstream.pause()
 
     def _client_drained(self) -> None:
-        self._unblocked("client")
+        self.account.unblocked("client", self._msg)
         if self._upstream is not None:
             self._upstream.resume()
 
     def _upstream_blocked(self) -> None:
-        self._blocked_since_ns["upstream"] = monotonic_ns()
+        self.account.blocked("upstream")
         self._pause(Pause.UPSTREAM_FULL)
 
     def _upstream_drained(self) -> None:
-        self._unblocked("upstream")
+        self.account.unblocked("upstream", self._msg)
         self._resume(Pause.UPSTREAM_FULL)
-
-    def _unblocked(self, side: str) -> None:
-        since_ns = self._blocked_since_ns.pop(side, None)
-        if since_ns is not None:
-            self._json(Kind.BLOCKED, {"side": side, "since_ns": since_ns, "until_ns": monotonic_ns()}, self._msg)
 
     # ------------------------------------------------------------------ ends of the client
 
@@ -710,7 +678,7 @@ class Pair:
     def _arm_half_open(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        seen = self._client_last_ns
+        seen = self.account.client_last_ns
         self._timer = self._loop.call_later(self._settings.half_open_s, self._guard(self._half_open_over), seen)
 
     def _half_open_over(self, seen_ns: int | None) -> None:
@@ -718,7 +686,7 @@ class Pair:
         self._timer = None
         if self._finished:
             return
-        if seen_ns == self._client_last_ns and not self._client.unsent_bytes:
+        if seen_ns == self.account.client_last_ns and not self._client.unsent_bytes:
             if self._upstream is not None:
                 self._upstream.finish_and_close(_UPSTREAM_FLUSH_S)
             self._client.finish_and_close()
@@ -747,32 +715,13 @@ class Pair:
     def _settle(self) -> None:
         """Every attempt that cannot complete any more gets its one end, with who failed first."""
         self.catch_up()
-        self.lag_max_s = max(self.lag_max_s, self._relay.overdue_s())
-        waiting = list(self._responses.fifo)
-        self._in_flight_at_end += len(waiting)
-        self._responses.fifo.clear()
-        how = {"client": "client_gone", "upstream": "cut", "fairtrial": "aborted"}[self._first or "fairtrial"]
+        self.account.note_lag(self._relay.overdue_s())
         if self._open_request:
             self._json(Kind.REQUEST_END, {"wire_bytes": None, "complete": False}, self._open_request)
             self._open_request = 0
-        for request in waiting:
-            self._json(
-                Kind.RESPONSE_END,
-                {
-                    "wire_bytes": self._responses.wire_bytes if request.responded else 0,
-                    "complete": False,
-                    "how": how,
-                    "first": self._first,
-                    "close_how": self._how,
-                    "errno": self._errno,
-                    "text": self._text,
-                    "first_ns": self._first_ns,
-                    "client_last_ns": self._client_last_ns,
-                    "upstream_last_ns": self._upstream_last_ns,
-                    "lag_max_s": self.lag_max_s,
-                },
-                request.msg,
-            )
+        waiting = list(self._responses.fifo)
+        self._responses.fifo.clear()
+        self.account.responses_cut(waiting, self._responses.wire_bytes)
 
     def abort(self, text: str) -> None:
         """End both sides now, as fairtrial's doing (shutdown)."""
@@ -797,7 +746,7 @@ class Pair:
         """One side is closed for good; the pair is over when both are and no dial runs."""
         upstream = self._upstream
         if self._finished or not self._client.closed:
-            if not self._finished and upstream is not None and upstream.closed and self._first is None:
+            if not self._finished and upstream is not None and upstream.closed and self.account.first is None:
                 self._fault(RuntimeError("the upstream was closed without a reason"))
             return
         if self._dial_task is not None:
@@ -810,35 +759,5 @@ class Pair:
         if self._timer is not None:
             self._timer.cancel()
         self._settle()
-        for side in tuple(self._blocked_since_ns):
-            self._unblocked(side)
-        self._json(
-            Kind.CLOSE,
-            {
-                "first": self._first,
-                "how": self._how,
-                "errno": self._errno,
-                "text": self._text,
-                "first_ns": self._first_ns,
-                "client_last_ns": self._client_last_ns,
-                "upstream_last_ns": self._upstream_last_ns,
-                "bytes_up": self._bytes_up,
-                "bytes_down": self._bytes_down,
-                "lag_max_s": self.lag_max_s,
-                "suspend_gap_s": _gap_s(suspended_ns() - self._suspended_ns),
-                "in_flight": self._in_flight_at_end,
-                "messages": self._msg,
-            },
-        )
+        self.account.close(self._msg)
         self._relay.forget(self)
-
-
-def _trial_note(trial: str | None) -> bytes:
-    import json
-
-    return json.dumps({"event": "trial", "trial": trial, "token": None if trial is None else "known"}).encode()
-
-
-def _gap_s(gap_ns: int) -> float:
-    """Seconds asleep; the two clocks are read a moment apart, so less than a millisecond is none."""
-    return gap_ns / 1e9 if gap_ns > 1_000_000 else 0.0

@@ -199,7 +199,7 @@ class Relay:
 
     def _on_lag(self, lag_s: float) -> None:
         for pair in self._pairs.values():
-            pair.lag_max_s = max(pair.lag_max_s, lag_s)
+            pair.account.note_lag(lag_s)
         if lag_s > self.settings.lag_threshold_s:
             self.feed.record_json(Kind.LAG, {"lag_s": lag_s})
 
