@@ -99,7 +99,7 @@ async def serve_aiohttp(upstream_port: int) -> None:
 
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", passed_on)
-        runner = web.AppRunner(app, access_log=None)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         listener = socket.create_server(("127.0.0.1", 0))
         await web.SockSite(runner, listener).start()
