@@ -194,4 +194,6 @@ class ResponsesSocket:
             assistant_turns=(before.assistant_turns or 0) + (new.assistant_turns or 0),
             first_user_digest=before.first_user_digest or new.first_user_digest,
             message_digests=new.message_digests,
+            # The same wish is sent whole after a reconnect: a digest of its last part would say that it has changed.
+            body_digest=None,
         )

@@ -89,7 +89,7 @@ def test_a_message_that_continues_a_response_has_its_history() -> None:
     request = second.request
     assert (request.history_len, request.assistant_turns) == (2 + 2 + 1, 1)
     assert (request.tool_result_ids, request.first_user_digest) == (["call_3"], first.request.first_user_digest)
-    assert len(request.message_digests) == 1
+    assert (len(request.message_digests), request.body_digest) == (1, None)
     (stranger,) = at.up(peers.create(previous_response_id="resp_other", input=[output]))
     assert stranger.request.history_len is None
 
