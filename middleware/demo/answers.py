@@ -131,6 +131,23 @@ def error_frame(api: Api, error_type: str, message: str, sequence: int) -> bytes
     return b"data: " + error_body(api, error_type, message, None) + b"\n\n"
 
 
+def failed_frame(asked: Asked, error_type: str, message: str, sequence: int, unique: str) -> bytes:
+    """The end of a Responses stream that failed; other APIs have an error event only."""
+    if asked.api != "responses":
+        return error_frame(asked.api, error_type, message, sequence)
+    response = {
+        "id": f"resp_s{asked.step}_{unique}",
+        "object": "response",
+        "created_at": CREATED_S,
+        "status": "failed",
+        "error": {"code": error_type, "message": message},
+        "model": asked.model,
+        "output": [],
+        "usage": None,
+    }
+    return _event("response.failed", {"type": "response.failed", "sequence_number": sequence, "response": response})
+
+
 def ping_frame(api: Api) -> bytes:
     """What keeps a silent stream open: a ping event in Messages, an SSE comment elsewhere."""
     return _event("ping", {"type": "ping"}) if api == "messages" else b": keep-alive\n\n"

@@ -21,6 +21,7 @@ FaultKind = Literal[
     "cut",  # the connection ends after `after_events` events plus half of the next (JSON: half of the declared length)
     "short",  # the stream ends cleanly after `after_events` events: well framed, but without its last events
     "error_event",  # the API's error event after `after_events` events of a 200 stream (JSON: as json_error)
+    "failed",  # Responses' own terminal event of failure after `after_events` events; elsewhere as error_event
     "close",  # the connection ends with FIN before any byte of the answer
     "rst",  # the connection is reset before any byte of the answer
 ]
@@ -73,7 +74,7 @@ class Fault:
     message: str | None = None
     """Error text; default by status."""
     error_type: str | None = None
-    """Error type; default by status (for error_event and json_error: overloaded_error)."""
+    """Error type; default by status (error_event and json_error: overloaded_error; failed: server_error)."""
     body: str | None = None
     """garbage: the page to send instead of the default one."""
 
@@ -96,6 +97,8 @@ class Fault:
             return self.error_type
         if self.kind in ("error_event", "json_error"):
             return "overloaded_error"
+        if self.kind == "failed":
+            return "server_error"
         return ERROR_TYPES.get(self.shown_status, "invalid_request_error" if self.shown_status < 500 else "api_error")
 
     @property

@@ -23,7 +23,15 @@ from typing import Literal, Protocol, cast
 
 import msgspec
 
-from fairtrial.middleware.demo.answers import Answer, NoSuchTool, answer, error_body, error_frame, ping_frame
+from fairtrial.middleware.demo.answers import (
+    Answer,
+    NoSuchTool,
+    answer,
+    error_body,
+    error_frame,
+    failed_frame,
+    ping_frame,
+)
 from fairtrial.middleware.demo.asked import Api, Asked, Route, read_request, route_of
 from fairtrial.middleware.demo.calls import Call, masked
 from fairtrial.middleware.demo.faults import Fault
@@ -275,7 +283,7 @@ class Connection:
                 await reply.whole(fault.shown_status, body, fault.headers)
             case "json_error":
                 await reply.whole(200, error_body(asked.api, fault.shown_type, fault.shown_message, call.request_id))
-            case "error_event" if not asked.stream:
+            case "error_event" | "failed" if not asked.stream:
                 await reply.whole(200, error_body(asked.api, fault.shown_type, fault.shown_message, call.request_id))
             case _:
                 return False
@@ -320,6 +328,11 @@ class Connection:
                             await reply.chunk(ping_frame(asked.api))
                     case "error_event":
                         await reply.chunk(error_frame(asked.api, fault.shown_type, fault.shown_message, number))
+                        await reply.end_of_stream()
+                        return
+                    case "failed":
+                        said = (fault.shown_type, fault.shown_message, number)
+                        await reply.chunk(failed_frame(asked, *said, reply.unique))
                         await reply.end_of_stream()
                         return
                     case "short":

@@ -40,7 +40,7 @@ async def talk(url: str, wishes: Sequence[Mapping[str, object]], *, compress: in
             async for message in socket:
                 event = json.loads(message.data)
                 heard[-1].append(event)
-                if event["type"] in {"response.completed", "error"}:
+                if event["type"] in {"response.completed", "response.failed", "error"}:
                     break
     return heard
 
@@ -92,6 +92,13 @@ def test_a_connection_is_cut_in_the_middle_of_a_call(kind: Any, ended: str) -> N
 def test_an_error_event_in_the_middle_is_an_object_with_a_status() -> None:
     (events,), _ = run([wish()], [Fault(kind="error_event", step=0, after_events=2)])
     assert (len(events), events[-1]["status"], events[-1]["error"]["type"]) == (3, 503, "overloaded_error")
+
+
+def test_a_failed_response_ends_its_stream_over_a_websocket_too() -> None:
+    (events,), calls = run([wish()], [Fault(kind="failed", step=0, after_events=2)])
+    assert [event["type"] for event in events] == ["response.created", "response.in_progress", "response.failed"]
+    assert events[-1]["response"]["error"]["code"] == "server_error"
+    assert [call.usage for call in calls] == [None]
 
 
 def test_without_the_switch_the_handshake_is_answered_with_404() -> None:
