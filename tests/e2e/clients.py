@@ -29,23 +29,29 @@ MINI_QUIET = {
     "MSWEA_COST_TRACKING": "ignore_errors",
     "MSWEA_SILENT_STARTUP": "1",
 }
-CODEX_SETTINGS = """\
-model = "stand-in"
-model_provider = "standin"
-check_for_update_on_startup = false
-
-[model_providers.standin]
-name = "standin"
-base_url = "{url}"
-env_key = "STANDIN_KEY"
-wire_api = "responses"
-
+_CODEX_QUIET = """
 [analytics]
 enabled = false
 
 [otel]
 exporter = "none"
 """
+CODEX_SETTINGS = f"""\
+model = "stand-in"
+model_provider = "standin"
+check_for_update_on_startup = false
+
+[model_providers.standin]
+name = "standin"
+base_url = "{{url}}"
+env_key = "STANDIN_KEY"
+wire_api = "responses"
+{_CODEX_QUIET}"""
+CODEX_BUILTIN_SETTINGS = f"""\
+model = "stand-in"
+openai_base_url = "{{url}}"
+check_for_update_on_startup = false
+{_CODEX_QUIET}"""
 
 
 class ToolMissing(Exception):
@@ -110,6 +116,14 @@ def codex_environment(home: Path, base_url: str, **more: str) -> dict[str, str]:
     folder.mkdir(exist_ok=True)
     (folder / "config.toml").write_text(CODEX_SETTINGS.format(url=f"{base_url}/v1"))
     return clean_environment(home, STANDIN_KEY="dummy", **more)
+
+
+def codex_builtin_environment(home: Path, base_url: str, **more: str) -> dict[str, str]:
+    """For Codex with its built-in provider, which prefers a WebSocket; `base_url` without /v1 (it is added)."""
+    folder = home / ".codex"
+    folder.mkdir(exist_ok=True)
+    (folder / "config.toml").write_text(CODEX_BUILTIN_SETTINGS.format(url=f"{base_url}/v1"))
+    return clean_environment(home, OPENAI_API_KEY="dummy", CODEX_API_KEY="dummy", **more)
 
 
 def codex_command(prompt: str) -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from fairtrial.middleware.core.observations import AttemptEnded, decode
 from fairtrial.middleware.core.records import Blame, Outcome
 from fairtrial.middleware.demo.faults import Fault, catalogue
-from fairtrial.middleware.demo.script import say, shell
+from fairtrial.middleware.demo.script import Scenario, say, shell
 from fairtrial.middleware.demo.standin import RunningStandIn, running_standin
 from fairtrial.middleware.store.database import observations_of, open_database
 from tests.e2e import clients
@@ -135,6 +135,17 @@ def test_an_error_event_in_a_200_is_the_providers_error(
     assert {attempt.error_type for attempt in step_call(under.trial, 2).attempts} == {"overloaded_error"}
 
 
+def test_a_response_that_failed_by_its_own_terminal_event_is_the_providers_error(
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+) -> None:
+    faults = [Fault(kind="failed", step=1, attempts=None, after_events=3)]
+    with running_standin(SCRIPT, faults, command_prefix=loopback_only) as server:
+        under = run_codex(server, home, project, tmp_path / "kept", loopback_only)
+    assert under.outcome.returncode == 1, under.told()
+    assert not (told := missed(under, ended_by(Blame.INFRA, "model_api.server_error", 2))), told
+    assert {attempt.error_type for attempt in step_call(under.trial, 2).attempts} == {"server_error"}
+
+
 def test_without_adapt_the_settings_file_is_named_and_the_unseen_run_is_nobodys(
     home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
 ) -> None:
@@ -147,6 +158,68 @@ def test_without_adapt_the_settings_file_is_named_and_the_unseen_run_is_nobodys(
     assert "--adapt" in said[0]
     assert under.trial.steps == []
     assert under.verdict.blame is Blame.INDETERMINATE, under.told()
+
+
+# --- over a WebSocket, which its built-in provider prefers ------------------------------------------------------------
+
+
+def run_builtin(server: RunningStandIn, home: Path, project: Path, kept: Path, prefix: Sequence[str]) -> Under:
+    environment = clients.codex_builtin_environment(home, server.url, **NO_DOCKER)
+    return run_under(clients.codex_command(PROMPT), environment, project, kept=kept, options=["--adapt"], prefix=prefix)
+
+
+def over_sockets(*faults: Fault) -> Scenario:
+    return Scenario(steps=SCRIPT, faults=faults, websockets=True)
+
+
+def test_calls_over_a_websocket_are_steps_with_tools_and_usage(
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+) -> None:
+    with running_standin(over_sockets(), command_prefix=loopback_only) as server:
+        under = run_builtin(server, home, project, tmp_path / "kept", loopback_only)
+        calls = server.model_calls
+    assert under.outcome.returncode == 0, under.told()
+    assert not (told := missed(under, passed())), told
+    asked = [call for call in calls if call.step is not None]
+    assert {call.method for call in asked} == {"GET"}, under.told()
+    assert [step.index for step in under.trial.steps] == [1, 2], under.told()
+    for index, theirs in enumerate(asked, start=1):
+        ours = step_call(under.trial, index)
+        assert theirs.usage is not None
+        assert (ours.dialect, ours.outcome, ours.stream) == ("openai_responses", "ok", True), under.told()
+        assert (ours.input_tokens, ours.output_tokens) == (theirs.usage.all_input_tokens, theirs.usage.output_tokens)
+    (tool,) = under.trial.steps[0].tools
+    assert (tool.name, tool.ended is not None) == ("exec_command", True), under.told()
+    assert under.trial.coverage.families["model_api"].level == "full", under.told()
+
+
+def test_a_websocket_cut_once_is_present_since_codex_asked_again(
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+) -> None:
+    scenario = over_sockets(*catalogue(1)["cut_once"])
+    with running_standin(scenario, command_prefix=loopback_only) as server:
+        under = run_builtin(server, home, project, tmp_path / "kept", loopback_only)
+    assert not (told := missed(under, passed(("model_api.truncated", 2)))), told
+
+
+def test_a_websocket_cut_every_time_is_a_truncation_proved(
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+) -> None:
+    scenario = over_sockets(*catalogue(1)["cut_for_ever"])
+    with running_standin(scenario, command_prefix=loopback_only) as server:
+        under = run_builtin(server, home, project, tmp_path / "kept", loopback_only)
+    assert under.outcome.returncode == 1, under.told()
+    assert not (told := missed(under, ended_by(Blame.INFRA, "model_api.truncated", 2))), told
+
+
+def test_refusals_over_a_websocket_are_infra_proved(
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+) -> None:
+    scenario = over_sockets(*catalogue(1)["overloaded_for_ever"])
+    with running_standin(scenario, command_prefix=loopback_only) as server:
+        under = run_builtin(server, home, project, tmp_path / "kept", loopback_only)
+    assert under.outcome.returncode == 1, under.told()
+    assert not (told := missed(under, ended_by(Blame.INFRA, "model_api.overloaded", 2))), told
 
 
 # --- what the door changes --------------------------------------------------------------------------------------------
