@@ -124,6 +124,8 @@ class TlsLink(Link):
                     ended = False
                     break
                 pieces.append(piece)
+                if not (self._incoming.pending or self._incoming.eof or self._tls.pending()):
+                    break  # nothing is left: asking again would only raise, which costs as much as decrypting
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
