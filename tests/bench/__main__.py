@@ -45,7 +45,8 @@ def cells(row: Row) -> tuple[str, str, str, str, str]:
     noise = f" ± {row.noise:.2g}" if row.noise else ""
     figure = "not measured" if row.value is None else f"{row.value:.4g}{noise} {row.unit}"
     budget = "" if row.budget is None else f"{row.sense} {row.budget:g} {row.unit}"
-    return row.what, figure, budget, {True: "ok", False: "BROKEN", None: "-"}[row.held], row.how
+    holds = {True: "ok", False: "BROKEN", None: "-"}[row.held]
+    return row.what, figure, budget, "noise" if row.only_within_noise else holds, row.how
 
 
 def plain_line(row: Row) -> str:

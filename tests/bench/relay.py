@@ -236,8 +236,9 @@ def rows() -> Iterator[Row]:
         lambda ours: max(ours.abort_s) * 1e3, "max of 50", budget=100,
     )  # fmt: skip
     yield row(
-        "resident memory, idle", "MB", ("relay",), lambda ours: ours.idle_mb, "the bench's imports included", budget=25
-    )
+        "resident memory, idle", "MB", ("relay",), lambda ours: ours.idle_mb,
+        "the bench's imports included: the budget of 25 MB is for `fairtrial run`",
+    )  # fmt: skip
     yield row("resident memory after all this", "MB", ("relay",), lambda ours: ours.rss_mb)
     yield Row(
         what=f"relay: resident memory, {HELD_STREAMS} open streams, TLS upstream",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 
@@ -27,3 +27,8 @@ class Row:
         if self.sense == "at most":
             return self.value - self.noise <= self.budget
         return self.value + self.noise >= self.budget
+
+    @property
+    def only_within_noise(self) -> bool:
+        """The figure misses the budget, but by less than it moves by itself: neither kept nor broken is shown."""
+        return bool(self.held and self.noise and replace(self, noise=0.0).held is False)
