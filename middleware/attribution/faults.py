@@ -68,8 +68,33 @@ _ERROR_TYPES: Final[dict[str, int]] = {
     "timeout_error": 504,
     "api_error": 500,
     "server_error": 500,
+    # OpenAI Responses
+    "server_is_overloaded": 529,
+    "slow_down": 429,
+    "usage_limit_reached": 402,
+    "context_length_exceeded": 400,
+    "invalid_prompt": 400,
+    # Gemini (google.rpc.Code)
+    "RESOURCE_EXHAUSTED": 429,
+    "UNAVAILABLE": 503,
+    "INTERNAL": 500,
+    "DEADLINE_EXCEEDED": 504,
+    "UNAUTHENTICATED": 401,
+    "PERMISSION_DENIED": 403,
+    "INVALID_ARGUMENT": 400,
+    "FAILED_PRECONDITION": 400,
+    "NOT_FOUND": 404,
+    # Bedrock
+    "throttlingException": 429,
+    "serviceUnavailableException": 503,
+    "modelTimeoutException": 408,
+    "internalServerException": 500,
+    "validationException": 400,
 }
-"""Providers' error types and the status that each stands for, for error events inside a 200."""
+"""Providers' error types and the status that each stands for, for error events inside a 200.
+
+A type that is not here is taken for a server's error, and never proves one: it may as well mean a bad request.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +178,10 @@ def _upstreams(attempt: AttemptSeen, *, answered_at_ns: int | None, served: bool
             failure=f"status {status}: a redirect, which leads past the door",
         )
     if value.reply.error_in_stream:
-        return _status(value, _ERROR_TYPES.get(value.reply.error_type or "", 500), in_stream=True)
+        stands_for = _ERROR_TYPES.get(value.reply.error_type or "")
+        if stands_for is None:
+            return replace(_status(value, 500, in_stream=True), best=Grade.SUSPECTED)
+        return _status(value, stands_for, in_stream=True)
     if value.reply.html or value.outcome == "error":
         what = "an HTML page" if value.reply.html else "a body that is no reply of this API"
         said = f"status {status} with {what}"

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from fairtrial.middleware.core.observations import ReplyFacts, RequestFacts
-from fairtrial.middleware.core.records import Trust
+from fairtrial.middleware.core.records import Blame, Grade, Trust, Verdict
 from tests.middleware.attribution.scene import Scene, ended, storm, summary
 
 
@@ -61,13 +61,33 @@ def test_each_status_without_a_later_success_is_proved(status: int, reply: dict[
         ("overloaded_error", "model_api.overloaded"),
         ("api_error", "model_api.server_error"),
         ("rate_limit_error", "model_api.rate_limited"),
-        (None, "model_api.server_error"),
+        ("server_is_overloaded", "model_api.overloaded"),
+        ("UNAVAILABLE", "model_api.server_error"),
+        ("throttlingException", "model_api.rate_limited"),
     ],
 )
-def test_an_error_event_inside_a_200_is_judged_by_its_type(error_type: str | None, cause: str) -> None:
+def test_an_error_event_inside_a_200_is_judged_by_its_type(error_type: str, cause: str) -> None:
+    assert summary(error_event(error_type)) == ("infra", "proved", cause, 2)
+
+
+def error_event(error_type: str | None) -> Verdict:
     reply = ReplyFacts(status=200, provider_id=True, error_in_stream=True, error_type=error_type, terminator=False)
-    verdict = started().attempt(reply, outcome="error").end(1).verdict()
-    assert summary(verdict) == ("infra", "proved", cause, 2)
+    return started().attempt(reply, outcome="error").end(1).verdict()
+
+
+@pytest.mark.parametrize("error_type", [None, "an_error_type_of_tomorrow", "moderation_blocked"])
+def test_an_error_event_of_a_type_that_nobody_knows_proves_nothing(error_type: str | None) -> None:
+    """It may as well say that the request was bad."""
+    assert summary(error_event(error_type)) == ("infra", "suspected", "model_api.server_error", 2)
+
+
+@pytest.mark.parametrize(
+    "error_type", ["context_length_exceeded", "invalid_prompt", "INVALID_ARGUMENT", "validationException"]
+)
+def test_an_error_event_that_says_the_request_was_bad_is_never_infra(error_type: str) -> None:
+    verdict = error_event(error_type)
+    assert verdict.blame is not Blame.INFRA
+    assert verdict.grade is not Grade.PROVED
 
 
 def test_a_gateway_timeout_of_the_provider_stays_suspected() -> None:
