@@ -212,7 +212,7 @@ class _Layout:
         attributes = present(
             {
                 semconv.OPERATION: chat,
-                semconv.PROVIDER: call.provider,
+                semconv.PROVIDER: semconv.PROVIDER_NAMES.get(call.provider or "", call.provider),
                 semconv.REQUEST_MODEL: call.model,
                 semconv.REQUEST_STREAM: call.stream,
                 semconv.SERVER_ADDRESS: call.upstream_host,

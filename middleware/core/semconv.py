@@ -105,3 +105,6 @@ EVENT_STALLED: Final = "fairtrial.stalled"
 
 GENAI_V141: Final = {CACHE_WRITE_TOKENS: "gen_ai.usage.cache_creation.input_tokens"}
 """Names to use instead under `--semconv=1.41`."""
+
+PROVIDER_NAMES: Final = {"gemini": "gcp.gemini", "vertex": "gcp.vertex_ai", "bedrock": "aws.bedrock"}
+"""Our names of providers that the conventions call otherwise (client-inference.md, `gen_ai.provider.name`)."""

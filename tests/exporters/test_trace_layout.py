@@ -136,3 +136,10 @@ def test_unobserved_facts_are_absent_not_zero() -> None:
 def test_the_same_trial_gives_the_same_ids_and_no_trace_id_gives_no_span() -> None:
     assert spans_of(a_trial()) == spans_of(a_trial())
     assert spans_of(msgspec.structs.replace(a_trial(), trace_id=None)) == []
+
+
+def test_a_provider_has_the_name_that_the_conventions_give_it() -> None:
+    call = msgspec.structs.replace(a_trial().steps[0].calls[0], provider="bedrock")
+    step = msgspec.structs.replace(a_trial().steps[0], calls=[call])
+    spans = by_name(spans_of(msgspec.structs.replace(a_trial(), steps=[step])))
+    assert spans["chat claude"].attributes[semconv.PROVIDER] == "aws.bedrock"
