@@ -1,6 +1,7 @@
 """Our TLS tells clean from ragged, can half-close, and gives out what came with the handshake."""
 
 import asyncio
+import contextlib
 import socket
 import ssl
 import threading
@@ -180,3 +181,54 @@ def test_extra_cas_are_added_and_unreadable_ones_left_out(tmp_path: Path) -> Non
     assert len(context.get_ca_certs()) == before + 1
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+@pytest.mark.parametrize("cut_bytes", [1, 5, 16_000, 16_406, 1 << 20])
+def test_records_and_the_end_behind_them_are_given_out_whatever_the_cuts_of_the_reads(
+    run: Run, ca_file: str, version: ssl.TLSVersion, cut_bytes: int
+) -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        near, far = socket.socketpair()
+        near.setblocking(False)
+        far.setblocking(False)
+        heard, said = ssl.MemoryBIO(), ssl.MemoryBIO()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.maximum_version = version
+        AUTHORITY.issue_cert("localhost").configure_cert(context)
+        server = context.wrap_bio(heard, said, server_side=True)
+        watch = HangupWatch(loop)
+        link = TlsLink(loop, near, watch, make_context((ca_file,)), "localhost")
+        shaking = loop.create_task(link.handshake())
+        done = False
+        while not (done and shaking.done()):
+            with contextlib.suppress(ssl.SSLWantReadError):
+                server.do_handshake()
+                done = True
+            if said.pending and not shaking.done():  # session tickets come with the data
+                await loop.sock_sendall(far, said.read())
+            if not done:
+                heard.write(await loop.sock_recv(far, 1 << 16))
+            await asyncio.sleep(0)
+        await shaking
+        data, ends = bytearray(), []
+        link.on_data = lambda piece, _t_ns: data.extend(piece)
+        link.on_eof = lambda ragged: ends.append("ragged" if ragged else "clean")
+        link.start()
+        sent = bytes(range(256)) * 200
+        server.write(sent[:40_000])
+        server.write(sent[40_000:])
+        with pytest.raises(ssl.SSLWantReadError):
+            server.unwrap()
+        wire = said.read()
+        for at in range(0, len(wire), cut_bytes):
+            assert not ends
+            link._ingest(wire[at : at + cut_bytes], 1)
+        assert bytes(data) == sent
+        assert ends == ["clean"]
+        link.reset()
+        watch.close()
+        far.close()
+
+    run(story())
