@@ -54,7 +54,7 @@ class Kind(IntEnum):
     BLIND = 12
     """JSON: {side: request|response, reason}: framing was given up, bytes pass unobserved from here."""
     CLOSE = 13
-    """JSON: see `relay/coupled.py`: {first: client|upstream|fairtrial, how: fin|rst|tls_ragged|abort, errno, text,
+    """JSON: see `relay/account.py`: {first: client|upstream|fairtrial, how: fin|rst|tls_ragged|abort, errno, text,
     client_last_ns, upstream_last_ns, bytes_up, bytes_down, lag_max_s, suspend_gap_s, in_flight}."""
     BLOCKED = 14
     """JSON: {side: client|upstream, since_ns, until_ns}: writing to that side was paused (back-pressure)."""

@@ -31,6 +31,8 @@ from fairtrial.middleware.core.observations import (
 )
 from fairtrial.middleware.core.sink import this_host
 from tests.collectors.keep import Kept, eventually
+from tests.e2e.clients import e2e_folder
+from tests.e2e.image import ImageUnavailable, ensure_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.root]
 
@@ -113,8 +115,17 @@ class Bench:
         return [v.exit_code for v in self.kept.of(ExecEnded) if v.container_id == cid]
 
 
+@pytest.fixture(scope="module")
+def image(docker_host: str) -> None:
+    """What the containers run; made from this host's own files where the engine has it not."""
+    try:
+        ensure_image("ft-busybox", docker_host, e2e_folder() / "images")
+    except ImageUnavailable as why:
+        pytest.skip(str(why))
+
+
 @pytest.fixture
-async def bench(docker_host: str) -> AsyncIterator[Bench]:
+async def bench(docker_host: str, image: None) -> AsyncIterator[Bench]:
     it = Bench(docker_host)
     await it.collectors.start()
     await eventually(

@@ -246,8 +246,7 @@ def test_a_cut_that_came_while_the_client_did_not_read_says_so_though_it_reads_a
     cut_at = wire.now_ns
     wire.ms += 2000
     wire.json(Kind.BLOCKED, {"side": "client", "since_ns": since, "until_ns": wire.now_ns})
-    ending = {"complete": False, "how": "cut", "first": "upstream", "first_ns": cut_at}
-    wire.json(Kind.RESPONSE_END, ending)
+    wire.json(Kind.RESPONSE_END, {"complete": False, "how": "cut", "first": "upstream", "first_ns": cut_at})
     wire.json(Kind.CLOSE, {"first": "upstream", "how": "rst"})
     (ended,) = wire.ended()
     assert (ended.outcome, ended.blocked_before_end) == ("truncated", 3.0)
