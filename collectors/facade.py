@@ -121,6 +121,7 @@ class Collectors:
         self._own: CgroupPlaces | None = None
         self._own_size = 0
         self._child: int | None = None
+        self._child_cgroup = b""
         self._kills_at_start: int | None = None
         self._sampler: asyncio.Task[None] | None = None
         self._edges = Bucket(per_s=_EDGES_PER_S, burst=_EDGE_BURST)
@@ -159,12 +160,23 @@ class Collectors:
         """The command under test runs; it is watched in its own cgroup if that is not ours."""
         self._child = pid
         self._tree.look(pid)
+        self._follow_child()
+
+    def _follow_child(self) -> None:
+        """Watch the cgroup that the command is in now: a wrapper (systemd-run, cgexec, a shell) may move it after its
+        start, and on a busy machine that comes after our first look."""
+        if self._child is None:
+            return
         try:
-            places = locate(pid, proc=self._proc, root=self._root)
+            raw = (self._proc / str(self._child) / "cgroup").read_bytes()
+            if raw == self._child_cgroup:
+                return
+            self._child_cgroup = raw
+            places = locate(self._child, proc=self._proc, root=self._root)
         except OSError:
-            return  # it is over already; it was in our cgroup when it was born
+            return  # it is over; where it was last seen is where it was
         if self._own is not None and places.hierarchy_path != self._own.hierarchy_path:
-            self._watch_own(str(pid))
+            self._watch_own(str(self._child))
 
     def edge(self, name: Literal["call_started", "call_ended", "end"]) -> None:
         """Write readings now; a storm of edges is thinned to 20 a second, the last one of it is kept."""
@@ -238,6 +250,7 @@ class Collectors:
         self._edge_now(self._late_name)
 
     def _edge_now(self, name: Literal["call_started", "call_ended", "end"]) -> None:
+        self._follow_child()
         self._host.edge(name)
         # The newest container first: it is the likeliest to have worked in the step, and `own` is its least telling.
         watchers = list(reversed(self._watchers.values()))
@@ -270,6 +283,7 @@ class Collectors:
                 self._say_broken(error)
 
     def _tick(self) -> None:
+        self._follow_child()
         for watcher in list(self._watchers.values()):
             watcher.tick()
         if self._kernel_log.on:

@@ -223,6 +223,26 @@ async def test_a_child_in_a_cgroup_of_its_own_is_watched_there(tmp_path: Path) -
     await them.close()
 
 
+async def test_a_command_that_is_moved_after_its_start_is_followed(tmp_path: Path) -> None:
+    """A wrapper such as systemd-run or cgexec; on a busy machine the move comes after our first look."""
+    tree = v2_host(tmp_path, "/user.slice/agent.scope")
+    tree.process("self", "0::/user.slice\n")
+    tree.process(55, "0::/user.slice\n")
+    kept = Kept()
+    them = collectors(kept, tree=tree)
+    await them.start()
+    them.child_started(55)
+    assert [v.cgroup for v in kept.of(ContainerSeen)] == ["/user.slice"]
+    tree.process(55, "0::/user.slice/agent.scope\n")
+    them.edge("call_started")
+    assert [v.cgroup for v in kept.of(ContainerSeen)] == ["/user.slice", "/user.slice/agent.scope"]
+    them.edge("call_ended")
+    assert len(kept.of(ContainerSeen)) == 2
+    tree.process(55, "0::/user.slice\n")
+    await eventually(lambda: len(kept.of(ContainerSeen)) == 3)
+    await them.close()
+
+
 @pytest.mark.root
 @pytest.mark.skipif(not v1_memory(), reason="no cgroup v1 memory hierarchy to add a cgroup to")
 async def test_a_command_without_docker_that_is_killed_for_memory_is_counted_and_named_in_its_own_cgroup() -> None:
