@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.bench.rows import Row
+from tests.e2e.clients import e2e_folder
+from tests.e2e.image import ImageUnavailable, ensure_image
 
 REPEATS = 15
 FAIRTRIAL = [sys.executable, "-m", "fairtrial"]
@@ -85,14 +87,13 @@ def _watched(place: Path, environ: dict[str, str]) -> Row:
     if engine is None:
         return Row(what=what, value=None, unit="s", budget=1.3, how="no engine is named (FAIRTRIAL_TEST_DOCKER)")
     stamp = place / "ended"
-    images = subprocess.run(
-        ["docker", "images", "-q"], env=environ | {"DOCKER_HOST": engine}, capture_output=True, text=True, check=False
-    ).stdout.split()
-    if not images:
-        return Row(what=what, value=None, unit="s", budget=1.3, how="the engine has no image")
+    try:
+        image = ensure_image("ft-busybox", engine, e2e_folder() / "images")
+    except ImageUnavailable as why:
+        return Row(what=what, value=None, unit="s", budget=1.3, how=str(why))
     waits = []
     script = (
-        f'c=$(docker run -d --network none {images[0]} sleep 60); docker exec "$c" true; docker rm -f "$c" >/dev/null; '
+        f'c=$(docker run -d --network none {image} sleep 60); docker exec "$c" true; docker rm -f "$c" >/dev/null; '
         f'exec "{sys.executable}" -S -c "{ENDING}" {stamp} 0'
     )
     for _ in range(5):

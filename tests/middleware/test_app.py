@@ -446,3 +446,13 @@ def test_an_engine_that_the_user_named_and_that_does_not_answer_is_said(
         lines = fed.bye(exit_code=0)["lines"]
     assert isinstance(lines, list)
     assert any("containers were not watched" in line and source in line for line in lines) is said
+
+
+def test_the_observer_starts_without_what_few_runs_need() -> None:
+    """A command that is over at once waits for it: what is seldom used is loaded when it is used."""
+    program = (
+        "import sys, fairtrial.middleware.app; "
+        "print(sorted({'opentelemetry', 'docker', 'wsproto', 'aiohttp', 'httpx', 'typer', 'rich'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"

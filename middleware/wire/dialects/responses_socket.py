@@ -25,7 +25,6 @@ from fairtrial.middleware.wire.dialects import base
 from fairtrial.middleware.wire.dialects.base import Tally
 from fairtrial.middleware.wire.dialects.openai_responses import OpenAIResponses, ResponsesStream
 from fairtrial.middleware.wire.http1 import RequestHead
-from fairtrial.middleware.wire.websocket import MessageReader
 
 MAX_CLIENT_MESSAGE_BYTES: Final = 32 << 20
 MAX_EVENT_BYTES: Final = 4 << 20
@@ -75,6 +74,9 @@ class ResponsesSocket:
     """Both directions of one tunnel; `head` and `path` are those of its handshake."""
 
     def __init__(self, head: RequestHead, path: str, extensions: str | None) -> None:
+        # Loaded here: wsproto would cost every run some 40 ms of its start, and few open a WebSocket.
+        from fairtrial.middleware.wire.websocket import MessageReader
+
         self._head = head
         self._path = path
         self._up = MessageReader(from_client=True, extensions=extensions, max_bytes=MAX_CLIENT_MESSAGE_BYTES)
