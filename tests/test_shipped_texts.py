@@ -13,7 +13,7 @@ from fairtrial.middleware.core import config
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.relay import runopts
 
-PRIVATE = re.compile(r"\bVERDICTS\b|\bDESIGN\b|\bRECORDS(?:\.md)?\b|design page|/work/|/tmp/newcomer")
+PRIVATE = re.compile(r"\bVERDICTS\b|\bDESIGN\b|\bRECORDS(?:\.md)?\b|design page")
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
