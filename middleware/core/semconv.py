@@ -1,7 +1,7 @@
 """Every telemetry name of fairtrial: attributes, span names, services.  Nowhere else may such a literal stand.
 
 GenAI names follow the conventions of the semantic-conventions-genai repository at 024a4f94 (inference spans) and
-002c8a6e (agent spans), all "Development"; older names (package 0.66b2, v1.41) by `GENAI_V141`.
+002c8a6e (agent spans), all "Development".  A switch for older names (v1.41) is not built.
 HTTP, network, error, container and process names: semantic-conventions v1.44.  Ours have the prefix `fairtrial.`.
 """
 
@@ -101,10 +101,6 @@ EXEC_JOIN: Final = "fairtrial.exec.join"
 OOM_VICTIM: Final = "fairtrial.oom.victim"
 OOM_VICTIM_ROLE: Final = "fairtrial.oom.victim_role"
 EVENT_THROTTLED: Final = "fairtrial.cpu_throttled"
-EVENT_STALLED: Final = "fairtrial.stalled"
-
-GENAI_V141: Final = {CACHE_WRITE_TOKENS: "gen_ai.usage.cache_creation.input_tokens"}
-"""Names to use instead under `--semconv=1.41`."""
 
 PROVIDER_NAMES: Final = {"gemini": "gcp.gemini", "vertex": "gcp.vertex_ai", "bedrock": "aws.bedrock"}
 """Our names of providers that the conventions call otherwise (client-inference.md, `gen_ai.provider.name`)."""

@@ -437,7 +437,11 @@ class Pair:
         except Exception as error:  # noqa: BLE001 - outermost frame
             self._fault(error)
             return
-        if not self._unseen:
+        first = not self._unseen
+        self._unseen.append((data, t_ns, None))
+        if not first:
+            return
+        try:
             if (
                 self._responses.chunked is not None
                 and len(data) < _SMALL_BYTES
@@ -447,7 +451,9 @@ class Pair:
                 self._relay.observe_with_feed(self)  # nothing of ours waits for what this read says
             else:
                 self._relay.observe_soon(self)
-        self._unseen.append((data, t_ns, None))
+        except Exception as error:  # noqa: BLE001 - observing fails open
+            self._unseen.clear()
+            self._swallow(error)
 
     def _observe_response(self, data: bytes, t_ns: int) -> None:
         responses = self._responses
