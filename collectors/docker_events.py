@@ -27,15 +27,13 @@ from fairtrial.collectors.parse.docker import (
     ContainerFacts,
     EventFacts,
     ExecFacts,
-    is_plumbing,
     parse_container,
     parse_exec,
-    shell_text,
-    text_digest,
 )
 from fairtrial.collectors.readings import Bucket
 from fairtrial.collectors.victims import KnownExec
 from fairtrial.middleware.core import presence
+from fairtrial.middleware.core.commands import is_plumbing, shell_text, text_digest
 from fairtrial.middleware.core.observations import (
     ContainerEvent,
     ContainerGone,

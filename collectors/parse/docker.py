@@ -7,7 +7,6 @@ type is None.  **Source:** Docker Engine API v1.41, `ContainerInspect`, `ExecIns
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,7 +19,6 @@ KEPT_LABELS: Final = ("com.docker.compose.project", "com.docker.compose.service"
 TRIAL_VARIABLE: Final = "FAIRTRIAL_TRIAL"
 TRIAL_LABEL: Final = semconv.TRIAL
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)$")
-_SHELL = re.compile(r"(?:\S*/)?(?:ba|da|a|z|k)?sh(?: -\S+)*? -\w*c (?P<text>.*)$", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,31 +216,3 @@ def parse_event(raw: object) -> EventFacts | None:
         signal=_whole(attributes.get("signal")),
         trial_label=_text(attributes.get(TRIAL_LABEL)),
     )
-
-
-def shell_text(argv: tuple[str, ...] | None, command: str | None) -> str | None:
-    """What the exec runs: its last argument; from an event only where `sh -c TEXT` is plain (events join the words)."""
-    if argv:
-        return argv[-1]
-    found = None if command is None else _SHELL.match(command)
-    return None if found is None else found["text"]
-
-
-def text_digest(text: str) -> str:
-    """blake2b-128 hex of UTF-8: the form in which commands are compared and stored."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def is_plumbing(argv: tuple[str, ...] | None, command: str | None, healthcheck: tuple[str, ...]) -> bool | None:
-    """Whether an exec is the harness's own upkeep: tmux traffic and health checks.  None when the command is not known.
-
-    Deliberately narrow: everything else may be a tool call.  A tool call that is itself a `tmux` command is misread,
-    which costs its join to the step, never an OOM's.
-    """
-    words = argv if argv is not None else tuple((command or "").split(" "))
-    if not words or not words[0]:
-        return None
-    if words[0].rpartition("/")[2] == "tmux" or words[-1].startswith("tmux "):
-        return True
-    checks = healthcheck[1:]
-    return bool(checks) and (words == checks or words[-1] == checks[-1])

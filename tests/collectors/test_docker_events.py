@@ -11,8 +11,9 @@ import pytest
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.docker_events import DockerEvents, container_seen
 from fairtrial.collectors.membership import Join
-from fairtrial.collectors.parse.docker import ContainerFacts, text_digest
+from fairtrial.collectors.parse.docker import ContainerFacts
 from fairtrial.middleware.core import presence
+from fairtrial.middleware.core.commands import text_digest
 from fairtrial.middleware.core.observations import (
     ContainerEvent,
     ContainerGone,

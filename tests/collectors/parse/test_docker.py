@@ -1,17 +1,13 @@
 """The engine's JSON."""
 
-import hashlib
 import json
 from pathlib import Path
 
 from fairtrial.collectors.parse.docker import (
-    is_plumbing,
     parse_container,
     parse_event,
     parse_exec,
     parse_stamp,
-    shell_text,
-    text_digest,
 )
 
 DATA = Path(__file__).parents[2] / "data" / "docker"
@@ -79,19 +75,3 @@ def test_stamps_keep_nanoseconds_and_time_zones() -> None:
     assert parse_stamp("2026-11-30T00:50:00.5+01:00") == 1795996200500000000
     assert parse_stamp("0001-01-01T00:00:00Z") is None
     assert parse_stamp("yesterday") is None
-
-
-def test_the_command_is_the_last_argument_and_only_guessed_where_it_is_plain() -> None:
-    assert shell_text(("bash", "-lc", "ls -c x"), "bash -lc ls -c x") == "ls -c x"
-    assert shell_text(None, "/bin/bash -lc echo a -c b") == "echo a -c b"
-    assert shell_text(None, "bash --login -c make test") == "make test"
-    assert shell_text(None, "python run.py -c x") is None
-    assert text_digest("ls") == hashlib.blake2b(b"ls", digest_size=16).hexdigest()
-
-
-def test_upkeep_of_the_harness_is_told_from_tool_calls() -> None:
-    assert is_plumbing(("tmux", "send-keys", "-t", "agent", "ls"), None, ()) is True
-    assert is_plumbing(("bash", "-c", "tmux capture-pane -p"), None, ()) is True
-    assert is_plumbing(("/bin/sh", "-c", "curl localhost"), None, ("CMD-SHELL", "curl localhost")) is True
-    assert is_plumbing(("bash", "-c", "pytest"), None, ("CMD", "true")) is False
-    assert is_plumbing(None, None, ()) is None

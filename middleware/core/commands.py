@@ -1,0 +1,41 @@
+"""The command of an exec or a tool call, in the one form in which commands are compared and stored.
+
+In: words as an engine or a model API tells them.  Out: a text, its digest, and whether it is a harness's own upkeep.
+Commands may hold secrets and content, so what is stored is the digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+_SHELL: Final = re.compile(r"(?:\S*/)?(?:ba|da|a|z|k)?sh(?: -\S+)*? -\w*c (?P<text>.*)$", re.DOTALL)
+
+
+def shell_text(argv: tuple[str, ...] | None, command: str | None) -> str | None:
+    """What the exec runs: its last argument; from an event only where `sh -c TEXT` is plain (events join the words)."""
+    if argv:
+        return argv[-1]
+    found = None if command is None else _SHELL.match(command)
+    return None if found is None else found["text"]
+
+
+def text_digest(text: str) -> str:
+    """blake2b-128 hex of UTF-8: the form in which commands are compared and stored."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def is_plumbing(argv: tuple[str, ...] | None, command: str | None, healthcheck: tuple[str, ...]) -> bool | None:
+    """Whether an exec is the harness's own upkeep: tmux traffic and health checks.  None when the command is not known.
+
+    Deliberately narrow: everything else may be a tool call.  A tool call that is itself a `tmux` command is misread,
+    which costs its join to the step, never an OOM's.
+    """
+    words = argv if argv is not None else tuple((command or "").split(" "))
+    if not words or not words[0]:
+        return None
+    if words[0].rpartition("/")[2] == "tmux" or words[-1].startswith("tmux "):
+        return True
+    checks = healthcheck[1:]
+    return bool(checks) and (words == checks or words[-1] == checks[-1])
