@@ -401,6 +401,50 @@ class ExecEnded(Value, frozen=True, kw_only=True):
     bytes_out: int | None = None
 
 
+class DoorExec(Value, frozen=True, kw_only=True):
+    """One exec as the Docker door saw it pass; written when its stream ended.
+
+    `dispatch_delay` is from the start request to the engine's answer, `duration` from that request to the stream's end;
+    bytes are what the process wrote (`raw`: a terminal, or text of the engine's own) and what was sent to it.
+    """
+
+    kind: ClassVar[str] = "door.exec"
+    exec_id: str
+    container_id: str | None = None
+    """Only where the client named the container by its whole id: nothing joins by name."""
+    text_digest: str | None = None
+    plumbing: bool | None = None
+    tty: bool | None = None
+    detached: bool | None = None
+    status: int | None = None
+    """HTTP status of the start request."""
+    started_wall_ns: int | None = None
+    dispatch_delay: float | None = None
+    duration: float | None = None
+    stdin: int | None = None
+    stdout: int | None = None
+    stderr: int | None = None
+    raw: int | None = None
+    ended_by: Literal["process", "client", "engine", "fairtrial"] | None = None
+    """Who ended the stream: the process (an ordinary end), a client that left, an engine that broke off, or we."""
+
+
+class DoorContainer(Value, frozen=True, kw_only=True):
+    """The trial's own client asked the engine for something that makes, ends or holds up a container."""
+
+    kind: ClassVar[str] = "door.container"
+    action: str
+    """create | start | kill | stop | restart | pause | unpause | remove | wait"""
+    container_id: str | None = None
+    container_named: str | None = None
+    """What the request called it, where that is no whole id."""
+    status: int | None = None
+    signal: str | None = None
+    exit_code: int | None = None
+    """Of `wait`."""
+    duration: float | None = None
+
+
 class CgroupReading(Value, frozen=True, kw_only=True):
     """Counters of one cgroup at one moment; all cumulative counters count from the cgroup's birth.
 
@@ -523,6 +567,8 @@ VALUES: Final[dict[str, type[Value]]] = {
         ContainerEvent,
         ExecStarted,
         ExecEnded,
+        DoorExec,
+        DoorContainer,
         CgroupReading,
         OomKill,
         KernelOomKill,

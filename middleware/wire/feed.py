@@ -71,6 +71,10 @@ class Kind(IntEnum):
     BYE = 20
     """JSON: {exit_code, signal, …}: the child is gone and every record before this one was handed over."""
 
+    TUNNEL_END = 21
+    """JSON: {stdin, stdout, stderr, raw, framed, whole, upstream_ended}: sums of a Docker door's tunnel, whose bytes
+    are counted in the relay and not copied."""
+
     READY = 64
     """JSON, observer -> relay: {pid}: the observer reads."""
     VERDICT = 65
