@@ -20,11 +20,13 @@ from time import monotonic_ns
 from typing import Final
 
 from fairtrial.middleware.relay.ends import HangupWatch, Link
-from fairtrial.middleware.relay.settings import Proxy, RelaySettings, Upstream
+from fairtrial.middleware.relay.settings import ClientTls, Proxy, RelaySettings, Upstream
 
 _STAGGER_S: Final = 0.25
 _MAX_PROXY_HEAD_BYTES: Final = 16 * 1024
-_Address = tuple[int, tuple[str, int] | tuple[str, int, int, int]]
+_FULL_S: Final = (0.005, 0.1)
+"""A unix socket whose queue is full says so at once: asked again after the first, at most after the second."""
+_Address = tuple[int, tuple[str, int] | tuple[str, int, int, int] | str]
 
 
 @dataclass(slots=True)
@@ -59,11 +61,17 @@ class DialFailed(OSError):
 
 
 class Trust:
-    """The certificates that the relay trusts, read once for all its doors: each reading costs some 35 ms of CPU."""
+    """The certificates that the relay trusts, read once for all its doors: each reading costs some 35 ms of CPU.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ca_files: Sequence[str] = ()) -> None:
+    `tls`: files of one upstream's own, whose door then has a trust of its own.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, ca_files: Sequence[str] = (), tls: ClientTls | None = None
+    ) -> None:
         self._loop = loop
         self._ca_files = ca_files
+        self._tls = tls
         self._context: asyncio.Future[ssl.SSLContext] | None = None
 
     def warm_up(self) -> None:
@@ -80,7 +88,18 @@ class Trust:
     def _load(self) -> ssl.SSLContext:
         from fairtrial.middleware.relay.tls import make_context
 
-        return make_context(self._ca_files)
+        tls = self._tls
+        if tls is None:
+            return make_context(self._ca_files)
+        context = make_context(self._ca_files, system=tls.ca_file is None and tls.verify)
+        if tls.ca_file is not None:
+            context.load_verify_locations(cafile=tls.ca_file)
+        if tls.cert_file is not None:
+            context.load_cert_chain(tls.cert_file, tls.key_file)
+        if not tls.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
 
 
 class Dialler:
@@ -98,6 +117,8 @@ class Dialler:
         self._watch = watch
         self._upstream = upstream
         self._settings = settings
+        if upstream.tls is not None:
+            trust = Trust(loop, settings.ca_files if upstream.tls.ca_file is None else (), upstream.tls)
         self._trust = trust if trust is not None else Trust(loop, settings.ca_files)
         self._proxy_error: str | None = None
         self.proxy: Proxy | None = None
@@ -138,19 +159,17 @@ class Dialler:
         if proxy is not None:
             report.via_proxy = proxy.label
             report.proxy_mode = "absolute" if self.absolute_form else "connect"
-        host, port = (proxy.host, proxy.port) if proxy is not None else (upstream.host, upstream.port)
-        addresses = await self._resolve(host, port, report)
+        addresses: list[_Address] = [(socket.AF_UNIX, upstream.path)]
+        if upstream.scheme != "unix":
+            host, port = (proxy.host, proxy.port) if proxy is not None else (upstream.host, upstream.port)
+            addresses = await self._resolve(host, port, report)
         report.stage = "connect"
         began = monotonic_ns()
         async with asyncio.timeout(self._settings.connect_timeout_s):
             sock = await self._connect(addresses, report)
         report.connect_s = (monotonic_ns() - began) / 1e9
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
-            peer = sock.getpeername()
-            report.remote = f"{peer[0]}:{peer[1]}"
+            report.remote = _prepare(sock, upstream)
             if proxy is not None and not self.absolute_form:
                 report.stage = "proxy"
                 began = monotonic_ns()
@@ -281,12 +300,26 @@ def _close_result(task: asyncio.Task[socket.socket]) -> None:
         task.result().close()
 
 
-async def _connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: tuple[object, ...]) -> None:
+def _prepare(sock: socket.socket, upstream: Upstream) -> str:
+    """Set a connected socket up; gives its peer for the record."""
+    if sock.family == socket.AF_UNIX:
+        return upstream.path
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+    peer = sock.getpeername()
+    return f"{peer[0]}:{peer[1]}"
+
+
+async def _connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: tuple[object, ...] | str) -> None:
     """As `loop.sock_connect`, which uvloop sends through its resolver's threads even for a numeric address.
 
     Raises `OSError` as connect(2) tells it.
     """
-    code = sock.connect_ex(address)
+    wait_s = _FULL_S[0]
+    while (code := sock.connect_ex(address)) == errno.EAGAIN and sock.family == socket.AF_UNIX:
+        await asyncio.sleep(wait_s)  # the queue of a unix socket is full: a blocking client would wait as well
+        wait_s = min(2 * wait_s, _FULL_S[1])
     if code == errno.EINPROGRESS:
         connected = loop.create_future()
         loop.add_writer(sock.fileno(), _settle, connected)

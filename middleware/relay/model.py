@@ -1,4 +1,4 @@
-"""The model door: one loopback TCP port that leads to one model API.
+"""The model door: one loopback TCP port, or unix socket, that leads to one model API.
 
 In: requests to `http://127.0.0.1:PORT/t/<token>/…`.  Out: the same requests to the upstream's base path.  The
 token names the trial and may differ from request to request; it never chooses the upstream, which the
@@ -15,6 +15,7 @@ import re
 import socket
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
 from fairtrial.middleware.relay.coupled import DoorPolicy
 from fairtrial.middleware.relay.dial import Dialler
@@ -27,9 +28,10 @@ _HOST_LINE: Final = re.compile(rb"(\n[Hh][Oo][Ss][Tt]:[ \t]*)([^\r\n]*)")
 
 
 class ModelDoor:
-    """A bound door.  `port` and `url` are for the child's environment; the rest is for the engine."""
+    """A bound door.  `port` (0 for a socket), `path` ("" for a port) and `url` are for the child's environment.
 
-    policy = DoorPolicy(client_eof="gone", docker=False)
+    The rest is for the engine.
+    """
 
     def __init__(
         self, upstream: Upstream, dialler: Dialler, listener: socket.socket, tokens: Mapping[str, str]
@@ -38,13 +40,15 @@ class ModelDoor:
         self.dialler = dialler
         self.listener = listener
         self.label = f"model:{upstream.name}"
-        self.host: str = listener.getsockname()[0]
-        self.port: int = listener.getsockname()[1]
+        self.path: str = listener.getsockname() if listener.family == socket.AF_UNIX else ""
+        self.host: str = "localhost" if self.path else listener.getsockname()[0]
+        self.port: int = 0 if self.path else listener.getsockname()[1]
+        self.policy = DoorPolicy(client_eof="unix" if self.path else "gone")
         self._tokens = tokens
         self._base = upstream.base_path.encode()
         self._authority = upstream.authority.encode()
         shown = f"[{self.host}]" if ":" in self.host else self.host
-        self._authority_here = f"{shown}:{self.port}"
+        self._authority_here = "localhost" if self.path else f"{shown}:{self.port}"
         self._own = re.compile(
             rb"\Ahttp://" + re.escape(self._authority_here.encode()) + rb"(?=[/?]|\Z)", re.IGNORECASE
         )
@@ -54,7 +58,9 @@ class ModelDoor:
             self._extra = b"Proxy-Authorization: " + dialler.proxy.authorization.encode("latin-1") + b"\r\n"
 
     def url(self, token: str) -> str:
-        """The base URL for a trial: what the child gets instead of the upstream's."""
+        """The base URL for a trial, instead of the upstream's; a socket's path is quoted in it."""
+        if self.path:
+            return f"http+unix://{quote(self.path, safe='')}/t/{token}"
         return f"http://{self._authority_here}/t/{token}"
 
     def rewrite(self, head: RequestHead) -> tuple[bytes, str | None]:

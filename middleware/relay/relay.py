@@ -10,8 +10,11 @@ import asyncio
 import errno
 import os
 import socket
+import stat
+from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic_ns
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from fairtrial.middleware.relay.coupled import Pair, Route
 from fairtrial.middleware.relay.dial import Dialler, Trust
@@ -41,6 +44,54 @@ def new_token() -> str:
     return os.urandom(16).hex()
 
 
+def tcp_listener(host: str, port: int = 0) -> socket.socket:
+    """A listening TCP socket.  Raises `OSError`."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def unix_listener(path: str) -> socket.socket:
+    """A listening socket at `path` that only our user may connect to.  Raises `OSError`.
+
+    A socket that a dead process has left there is replaced, one that is answered is not.
+    """
+    if _is_left_over(path):
+        os.unlink(path)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(path)
+        os.chmod(path, 0o600)  # before listen: until then nobody can connect
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _is_left_over(path: str) -> bool:
+    with suppress(OSError):
+        if stat.S_ISSOCK(os.stat(path).st_mode):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+                return probe.connect_ex(path) == errno.ECONNREFUSED
+    return False
+
+
+class Door(Route, Protocol):
+    """A route with the socket that it listens on."""
+
+    listener: socket.socket
+
+
+_Door = TypeVar("_Door", bound=Door)
+
+
 class Relay:
     """All doors of one relay process.  `counters` may be read at any time."""
 
@@ -49,7 +100,7 @@ class Relay:
         self.feed = feed
         self.feed.before_hand_over = self._observe_streams
         self.counters = Counters()
-        self.doors: list[ModelDoor] = []
+        self.doors: list[Door] = []
         self._tokens: dict[str, str] = {}
         self._pairs: dict[int, Pair] = {}
         self._unseen: list[Pair] = []
@@ -71,25 +122,39 @@ class Relay:
         """Requests under `/t/<token>/` belong to this trial from now on."""
         self._tokens[token] = trial_id
 
-    async def open_model_door(self, upstream: Upstream, *, host: str = "127.0.0.1", port: int = 0) -> ModelDoor:
-        """Bind a port that leads to `upstream`.  Raises `OSError` when it cannot be bound."""
-        watch = self._begin()
-        if self._trust is None:
-            self._trust = Trust(self.loop, self.settings.ca_files)
-        dialler = Dialler(self.loop, watch, upstream, self.settings, self._trust)
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    async def open_model_door(
+        self, upstream: Upstream, *, host: str = "127.0.0.1", port: int = 0, listener: socket.socket | None = None
+    ) -> ModelDoor:
+        """A model door that leads to `upstream`, on a listener (`unix_listener`, an inherited one) or on a port.
+
+        Raises `OSError` when the port cannot be bound.
+        """
+        if listener is None:
+            listener = tcp_listener(host, port)
+        return self.open_door(upstream, listener, self._model_door)
+
+    def _model_door(self, upstream: Upstream, dialler: Dialler, listener: socket.socket) -> ModelDoor:
+        return ModelDoor(upstream, dialler, listener, self._tokens)
+
+    def open_door(
+        self, upstream: Upstream, listener: socket.socket, make: Callable[[Upstream, Dialler, socket.socket], _Door]
+    ) -> _Door:
+        """Accept on `listener` for the door that `make` gives; a door that cannot be made closes the listener."""
         try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
-            listener.listen(_BACKLOG)
-            door = ModelDoor(upstream, dialler, listener, self._tokens)
+            watch = self._begin()
+            if self._trust is None:
+                self._trust = Trust(self.loop, self.settings.ca_files)
+            dialler = Dialler(self.loop, watch, upstream, self.settings, self._trust)
+            listener.setblocking(False)
+            door = make(upstream, dialler, listener)
         except BaseException:
             listener.close()
             raise
         dialler.warm_up()
         self.doors.append(door)
         self.loop.add_reader(listener.fileno(), self._accept, listener, door)
+        bound = listener.getsockname()
+        host, port = bound[:2] if isinstance(bound, tuple) else (bound, 0)
         proxy = dialler.proxy.label if dialler.proxy is not None else None
         self.feed.record_json(
             Kind.NOTE,
@@ -97,8 +162,8 @@ class Relay:
                 "event": "door_bound",
                 "door": door.label,
                 "upstream": upstream.url,
-                "host": door.host,
-                "port": door.port,
+                "host": host,
+                "port": port,
                 "via_proxy": proxy,
             },
         )
@@ -127,7 +192,7 @@ class Relay:
                 return
             sock.setblocking(False)
             peer = "unix"
-            if isinstance(address, tuple):
+            if listener.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 peer = f"{address[0]}:{address[1]}"
             self.counters.connections += 1

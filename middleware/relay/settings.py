@@ -12,44 +12,87 @@ import base64
 import ipaddress
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_MAX_SOCKET_PATH_BYTES: Final = 107
+"""unix(7): the path of a socket, without its NUL."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """TLS towards one upstream by files of its own (a Docker engine's `ca.pem`, `cert.pem`, `key.pem`).
+
+    With `ca_file` that one alone is trusted, as the Docker command does; without it the system's store and the
+    user's files.  `verify` False: any certificate will do.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    verify: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """Where a door leads.  `base_path` has no slash at its end; "" is the root."""
+    """Where a door leads.  `base_path` has no slash at its end; "" is the root.
+
+    `scheme` is http, https or unix; unix is plain http through the socket at `path` (`host` is then localhost and
+    `port` 0).
+    """
 
     name: str
     scheme: str
     host: str
     port: int
     base_path: str = ""
+    path: str = ""
+    tls: ClientTls | None = None
 
     @classmethod
-    def parse(cls, name: str, url: str) -> Upstream:
-        """Read a base URL such as `https://host:8443/api/anthropic`.
+    def parse(cls, name: str, url: str, tls: ClientTls | None = None) -> Upstream:
+        """Read a base URL such as `https://host:8443/api/anthropic`, `unix:///run/llm.sock`, or, for a socket with a
+        base path, `http+unix://%2Frun%2Fllm.sock/v1`.
 
-        Raises `ValueError` with a sentence when it is not an http(s) URL with a host.
+        Raises `ValueError` with a sentence when it is none of these.
         """
         parts = urlsplit(url.strip())
+        if parts.scheme in ("unix", "http+unix"):
+            return cls._parse_unix(name, url.strip())
         if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
             raise ValueError(f"upstream {name}: {url!r} is not an http:// or https:// URL with a host")
         if parts.query or parts.fragment or parts.username is not None:
             raise ValueError(f"upstream {name}: {url!r} must not carry a user, a query or a fragment")
         port = parts.port if parts.port is not None else DEFAULT_PORTS[parts.scheme]
-        return cls(name, parts.scheme, parts.hostname, port, parts.path.rstrip("/"))
+        return cls(name, parts.scheme, parts.hostname, port, parts.path.rstrip("/"), tls=tls)
+
+    @classmethod
+    def _parse_unix(cls, name: str, url: str) -> Upstream:
+        scheme, _, rest = url.partition("://")
+        path, base = (rest, "") if scheme == "unix" else (unquote(rest.partition("/")[0]), rest.partition("/")[2])
+        if not path.startswith("/") or "\0" in path:
+            raise ValueError(f"upstream {name}: {url!r} does not name a socket by its whole path")
+        if len(path.encode()) > _MAX_SOCKET_PATH_BYTES:
+            raise ValueError(f"upstream {name}: the path of a socket has at most {_MAX_SOCKET_PATH_BYTES} bytes")
+        if "?" in base or "#" in base:
+            raise ValueError(f"upstream {name}: {url!r} must not carry a query or a fragment")
+        return cls(name, "unix", "localhost", 0, f"/{base}".rstrip("/"), path=path)
 
     @property
     def authority(self) -> str:
-        """The value of Host: the port only where it is not the scheme's own."""
+        """The value of Host: the port only where it is not the scheme's own; localhost for a socket, as curl does."""
+        if self.scheme == "unix":
+            return self.host
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
         """The base URL again."""
+        if self.scheme == "unix":
+            return (
+                f"http+unix://{quote(self.path, safe='')}{self.base_path}" if self.base_path else f"unix://{self.path}"
+            )
         return f"{self.scheme}://{self.authority}{self.base_path}"
 
 
@@ -81,6 +124,8 @@ class ProxySettings:
 
     def choose(self, upstream: Upstream) -> Proxy | None:
         """The proxy for an upstream, or None.  Raises `ValueError` for a proxy that we cannot speak to."""
+        if upstream.scheme == "unix":
+            return None
         value = self.https_proxy if upstream.scheme == "https" else self.http_proxy
         if not value or self.bypasses(upstream.host, upstream.port):
             return None

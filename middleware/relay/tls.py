@@ -27,14 +27,14 @@ from fairtrial.middleware.relay.ends import HangupWatch, Link
 _RECORD_BYTES: Final = 64 * 1024
 
 
-def make_context(ca_files: Sequence[str] = (), *, ragged_visible: bool = True) -> ssl.SSLContext:
-    """A verifying client context: the system's store and, in addition, `ca_files` (files or folders).
+def make_context(ca_files: Sequence[str] = (), *, ragged_visible: bool = True, system: bool = True) -> ssl.SSLContext:
+    """A verifying client context: the system's store (with `system`) and, in addition, `ca_files` (files or folders).
 
     An unreadable CA file is left out: a direct client with that setting would have failed on its own, and
     the handshake then says which certificate was not trusted.  Loading takes tens of milliseconds without
     the GIL, so call it in a thread.
     """
-    context = ssl.create_default_context()
+    context = ssl.create_default_context() if system else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     for path in ca_files:
         with suppress(OSError, ssl.SSLError):
             context.load_verify_locations(cafile=path)
