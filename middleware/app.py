@@ -1,4 +1,4 @@
-"""The observer process: the composition root, the only file that knows every room.
+"""The observer process of `fairtrial run`: its composition root, the file that knows every room.
 
 In: the feed of the run process on an inherited socket.  Out: observations in the store, and at the end the
 verdict's lines back over the same socket.  Order of start: feed, store, tracker, collectors; of end: tracker,
@@ -13,26 +13,21 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import platform
 import socket
 import sqlite3
 import sys
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
-from fairtrial import __version__
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.facade import Collectors
-from fairtrial.middleware.closing import gate_answer, judged, recover_orphans
+from fairtrial.middleware.closing import gate_answer, recover_orphans
 from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.hello import DockerInfo, Hello, parse_hello
-from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.core.observations import (
     CoverageChanged,
-    DoorState,
     GapSeen,
     MutationSeen,
     Note,
@@ -43,12 +38,15 @@ from fairtrial.middleware.core.observations import (
 from fairtrial.middleware.core.records import FAMILIES, Outcome, Trial
 from fairtrial.middleware.core.selfevents import (
     CollectorFailed,
-    ExportFailed,
     Journal,
     RecordIgnored,
     StoreFailed,
 )
 from fairtrial.middleware.core.sink import Source, this_host
+from fairtrial.middleware.observer.book import TrialBook
+from fairtrial.middleware.observer.feeding import open_link, read_feed, send
+from fairtrial.middleware.observer.machine import start_ticks, write_whole
+from fairtrial.middleware.observer.traces import export, traces_asked_for, unreachable
 from fairtrial.middleware.report.text import PREFIX, ending_lines
 from fairtrial.middleware.store.database import observations_of, open_database
 from fairtrial.middleware.store.writer import Owner, StoreWriter
@@ -59,9 +57,6 @@ FINISH_PLAIN_S: Final = 0.05
 FINISH_WATCHED_S: Final = 1.0
 """How long late evidence of watched containers is waited for: an oom event may come after the exec's end."""
 FLUSH_S: Final = 0.5
-EXPORT_S: Final = 10.0
-PROBE_S: Final = 2.0
-READ_BYTES: Final = 1 << 18
 STDOUT: Final = "-"
 """`--json -`: the run process prints the record, since its standard output is not ours."""
 
@@ -72,56 +67,40 @@ class Observer:
     def __init__(self, link: socket.socket, journal: Journal) -> None:
         self._link = link
         self._journal = journal
-        self._decoder = feed.Decoder()
         self._trial: ObservedTrial | None = None
 
     async def run(self) -> None:
         """Read to the BYE, or to the end of a feed whose run process was killed."""
-        loop = asyncio.get_running_loop()
-        self._link.setblocking(False)
-        said_bye = False
-        while not said_bye:
-            try:
-                chunk = await loop.sock_recv(self._link, READ_BYTES)
-                records = self._decoder.feed(chunk)
-            except (OSError, feed.FeedCorrupt) as error:
-                self._journal.note(RecordIgnored(label="feed", detail=str(error)))
-                break
-            if not chunk:
-                break
-            for record in records:
-                said_bye = await self._take(record) or said_bye
+        said_bye = await read_feed(self._link, self._journal, self._take)
         if self._trial is not None:
             if not said_bye:
                 await self._trial.finish("incomplete")
             await self._trial.after_the_answer()
 
     async def _take(self, record: feed.Record) -> bool:
-        try:
-            if self._trial is None:
-                if record.kind == feed.Kind.HELLO:
-                    self._trial = ObservedTrial(parse_hello(record.payload), self._link, self._journal)
-                    await self._trial.start()
-                return False
-            if record.kind == feed.Kind.BYE:
-                self._trial.take_exit(record)
+        if self._trial is None:
+            if record.kind == feed.Kind.HELLO:
+                self._trial = ObservedTrial(parse_hello(record.payload), self._link, self._journal)
+                await self._trial.start()
+            return False
+        if record.kind == feed.Kind.BYE:
+            self._trial.take_exit(record)
+            try:
                 await self._trial.finish("normal")
-                return True
-            self._trial.take(record)
-        except Exception as error:  # noqa: BLE001 - one record of foreign bytes must not end the observer
-            self._journal.note(RecordIgnored(label=str(record.kind), detail=repr(error)))
+            except Exception as error:  # noqa: BLE001 - the feed is over whatever became of its end
+                self._journal.note(RecordIgnored(label="BYE", detail=repr(error)))
+            return True
+        self._trial.take(record)
         return False
 
 
 class ObservedTrial:
-    """The rooms, wired for one trial."""
+    """The rooms, wired for one trial; its record is an `observer/book.py`."""
 
     def __init__(self, hello: Hello, link: socket.socket, journal: Journal) -> None:
         self._hello = hello
         self._link = link
         self._journal = journal
-        self._observations: list[Observation] = []
-        self._begun = clock.Instant(hello.wall_ns, hello.mono_ns)
         self._exit = TrialEnded()
         self._exit_mono_ns: int | None = None
         self._watched = 0
@@ -131,18 +110,16 @@ class ObservedTrial:
         self._probe: asyncio.Task[None] | None = None
         self._host = this_host()
         self._writer = StoreWriter(Path(hello.store), journal, trial=hello.trial)
-        self._source = Source("observer", self._sink, host=self._host, trial=hello.trial)
+        begun = clock.Instant(hello.wall_ns, hello.mono_ns)
+        self._book = TrialBook(hello.trial, writer=self._writer, journal=journal, host=self._host, begun=begun)
+        self._source = self._book.source
         self._tracker = ExchangeTracker(
-            Source("door.model", self._sink, host=self._host, trial=hello.trial),
+            Source("door.model", self._book.take, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
-            at=self._begun,
+            at=begun,
         )
         self._collectors: Collectors | None = None
-
-    def _sink(self, observation: Observation) -> None:
-        self._observations.append(observation)
-        self._writer.put(observation)
 
     def _on_call_edge(self, edge: Literal["call_started", "call_ended"]) -> None:
         if self._collectors is not None:
@@ -156,74 +133,34 @@ class ObservedTrial:
         if hello.resumed or hello.close_only:
             self._take_over()
         else:
-            begun = Trial(
-                trial=hello.trial,
-                name=hello.name,
-                run=hello.run,
-                task=hello.task,
-                trace_id=hello.trace_id,
-                started=clock.rfc3339(hello.wall_ns),
-            )
-            self._writer.open_trial(begun, Owner(hello.pid, self._host.boot_id, start_ticks(hello.pid)))
-            self._say_started()
+            owner = Owner(hello.pid, self._host.boot_id, start_ticks(hello.pid))
+            self._book.open(self._started(), owner, hello.doors)
         if not hello.close_only:
             await self._start_collectors()
         if traces_asked_for():
             self._probe = asyncio.get_running_loop().create_task(self._probe_traces(), name="traces-probe")
-        await self._send(feed.Kind.READY, {"pid": os.getpid()})
+        await send(self._link, self._journal, feed.Kind.READY, {"pid": os.getpid()})
 
-    def _say_started(self) -> None:
+    def _started(self) -> TrialStarted:
         hello = self._hello
-        self._source.emit(
-            TrialStarted(
-                command=hello.command,
-                name=hello.name,
-                run=hello.run,
-                task=hello.task,
-                try_=hello.try_,
-                fairtrial_version=__version__,
-                trace_id=hello.trace_id,
-                root_span_id=hello.root_span_id,
-                parent_span_id=hello.parent_span_id,
-                options=hello.options,
-                kernel=platform.release(),
-                cores=os.cpu_count(),
-                cpu_model=cpu_model(),
-            ),
-            wall_ns=hello.wall_ns,
-            mono_ns=hello.mono_ns,
+        return TrialStarted(
+            command=hello.command,
+            name=hello.name,
+            run=hello.run,
+            task=hello.task,
+            try_=hello.try_,
+            trace_id=hello.trace_id,
+            root_span_id=hello.root_span_id,
+            parent_span_id=hello.parent_span_id,
+            options=hello.options,
         )
-        for door in hello.doors:
-            self._source.emit(
-                DoorState(
-                    name=door.name,
-                    upstream_host=door.host,
-                    upstream_port=door.port,
-                    scheme=door.scheme,
-                    port=door.door_port,
-                ),
-                wall_ns=hello.wall_ns,
-                mono_ns=hello.mono_ns,
-            )
-            # The door was bound, and its traffic stamped, before this process was up.
-            self._source.emit(
-                CoverageChanged(source=f"door.model.{door.name}", families=["model_api"]),
-                wall_ns=hello.wall_ns,
-                mono_ns=hello.mono_ns,
-            )
 
     def _take_over(self) -> None:
         """Read what a predecessor stored, and say since when nobody looked."""
         hello = self._hello
-        try:
-            database = open_database(Path(hello.store), read_only=True)
-        except (OSError, sqlite3.Error) as error:
-            self._journal.note(StoreFailed(label="resume", detail=str(error)))
-        else:
-            self._observations.extend(observations_of(database, hello.trial))
-            database.close()
-        if not any(o.kind == TrialStarted.kind for o in self._observations):
-            self._say_started()
+        self._book.observations.extend(self._book.read_back())
+        if not any(o.kind == TrialStarted.kind for o in self._book.observations):
+            self._book.say_started(self._started(), hello.doors)
         now = clock.now()
         if hello.gap_since_ns is not None:
             self._resumed_wall_ns = now.wall_at(hello.gap_since_ns)
@@ -241,7 +178,7 @@ class ObservedTrial:
         hello = self._hello
         try:
             self._collectors = Collectors(
-                sink=self._sink,
+                sink=self._book.take,
                 host=self._host,
                 trial_id=hello.trial,
                 docker=docker_upstream(hello.docker),
@@ -316,17 +253,13 @@ class ObservedTrial:
                 self._journal.note(CollectorFailed(label="finish", detail=repr(error)))
         ended_mono_ns = clock.mono_ns() if self._exit_mono_ns is None else self._exit_mono_ns
         incomplete = closed == "incomplete" or self._hello.close_only
-        self._source.emit(
-            msgspec.structs.replace(self._exit, closed="incomplete" if incomplete else "normal"),
-            wall_ns=self._begun.wall_at(ended_mono_ns),
-            mono_ns=ended_mono_ns,
-        )
-        written = tuple(self._observations)
+        ended = msgspec.structs.replace(self._exit, closed="incomplete" if incomplete else "normal")
+        self._book.end(ended, mono_ns=ended_mono_ns)
+        written = tuple(self._book.observations)
         if await asyncio.to_thread(self._writer.flush, FLUSH_S):
             self._check_store(written)
         thresholds = config.load(self._hello.config, {}, {}).verdict
-        self._record = judged(self._observations, self._hello.trial, self._journal, thresholds=thresholds)
-        self._writer.close_trial(self._record)
+        self._record = self._book.judge(thresholds)
         await asyncio.to_thread(self._writer.flush, FLUSH_S)
         if closed == "normal":
             lines = ending_lines(self._record, verbose=self._hello.verbose, stored=self._writer.failed is None)
@@ -336,7 +269,7 @@ class ObservedTrial:
             answer: dict[str, object] = {"lines": lines, "gate": gate_answer(self._record)}
             if self._hello.json == STDOUT:
                 answer["record"] = msgspec.json.format(msgspec.json.encode(self._record)).decode()
-            await self._send(feed.Kind.VERDICT, answer)
+            await send(self._link, self._journal, feed.Kind.VERDICT, answer)
 
     def _check_store(self, written: tuple[Observation, ...]) -> None:
         """Whether the rows that we wrote are still there: under `run` the agent has our uid and could edit them.
@@ -353,38 +286,28 @@ class ObservedTrial:
             why = f"the store vanished or was damaged while the command ran ({error})"
         else:
             changed = [o for o in written if stored.get(o.id) != o]
-            ours = {o.id for o in self._observations}
+            ours = {o.id for o in self._book.observations}
             added = [o for o in stored.values() if o.id not in ours]
             if not changed and not added:
                 return
             why = (
                 f"someone else changed or removed {len(changed)} of {len(written)} stored rows, and added {len(added)}"
             )
-        self._writer.restore(list(self._observations))
+        self._writer.restore(list(self._book.observations))
         self._source.emit(GapSeen(source="store", families=list(FAMILIES), why=why))
 
     async def _probe_traces(self) -> None:
         """Whether anybody takes traces, asked while the command runs: the export itself comes after the last word."""
-        url = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
-        protocol = os.environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or os.environ.get("OTEL_EXPORTER_OTLP_PROTOCOL")
-        if protocol == "grpc":
-            self._no_traces = f"{mask_url(url)} is asked for over grpc, but only http/protobuf is built"
-            return
-        parts = urlsplit(url)
-        try:
-            port = parts.port or (443 if parts.scheme == "https" else 80)
-            async with asyncio.timeout(PROBE_S):
-                _, writer = await asyncio.open_connection(parts.hostname, port)
-            writer.close()
-        except (OSError, TimeoutError, ValueError) as error:
-            self._no_traces = f"{mask_url(url)} does not answer ({error or 'no answer in time'})"
+        self._no_traces = await unreachable()
 
     def _unwatched_engine(self) -> str | None:
         """Why an engine that the user named was not watched; None when it was, or none was named."""
         if self._hello.docker.source in (None, "default socket", "rootless socket"):
             return None
         said = [
-            o for o in self._observations if o.source == "collector.docker_events" and o.kind == CoverageChanged.kind
+            o
+            for o in self._book.observations
+            if o.source == "collector.docker_events" and o.kind == CoverageChanged.kind
         ]
         if not said or said[-1].value.get("state", "on") == "on":
             return None
@@ -426,36 +349,13 @@ class ObservedTrial:
     async def _export(self, trial: Trial) -> None:
         if not traces_asked_for():
             return
-        try:
-            sent, failed = await asyncio.wait_for(asyncio.to_thread(self._send_trace, trial), EXPORT_S)
-        except Exception as error:  # noqa: BLE001 - whatever a collector or its library does, the record is stored
-            self._journal.note(ExportFailed(label="otlp", detail=repr(error)))
-        else:
-            if failed:
-                self._journal.note(ExportFailed(label="otlp", detail=f"{failed} of {sent + failed} spans refused"))
-
-    def _send_trace(self, trial: Trial) -> tuple[int, int]:
-        # Imported late: the OpenTelemetry packages cost more start-up than all of the observer.
-        from fairtrial.exporters.otlp import TraceExport
-
-        export = TraceExport(version=__version__, host=self._host.name)
-        try:
-            return export.send(trial, root_span_id=self._hello.root_span_id, parent_span_id=self._hello.parent_span_id)
-        finally:
-            export.close()
-
-    async def _send(self, kind: feed.Kind, value: dict[str, object]) -> None:
-        try:
-            await asyncio.get_running_loop().sock_sendall(self._link, feed.encode_json(kind, value))
-        except OSError as error:
-            self._journal.note(RecordIgnored(label=kind.name, detail=str(error)))
-
-
-def traces_asked_for() -> bool:
-    """Whether an endpoint is named; decided without loading the OpenTelemetry packages, which are slow to start."""
-    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or os.environ.get("OTEL_TRACES_EXPORTER") == "none":
-        return False
-    return bool(os.environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"))
+        await export(
+            trial,
+            self._journal,
+            host=self._host.name,
+            root_span_id=self._hello.root_span_id,
+            parent_span_id=self._hello.parent_span_id,
+        )
 
 
 def docker_upstream(info: DockerInfo) -> DockerUpstream | None:
@@ -470,45 +370,6 @@ def docker_upstream(info: DockerInfo) -> DockerUpstream | None:
     )
 
 
-def start_ticks(pid: int, proc: Path = Path("/proc")) -> int | None:
-    """Start time of a process in clock ticks since boot, which with the boot id tells a pid from its reuse."""
-    try:
-        fields = (proc / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-        return int(fields[19])
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
-    """The processor's name as the kernel gives it."""
-    try:
-        with path.open() as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        return None
-    return None
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside, then rename, so that a reader never sees half a record.
-
-    A link is followed to its file, never replaced, and what is no regular file (a pipe, a device) is written as it is:
-    renaming over `/dev/stdout` would take it away from the whole machine.
-    """
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        target.write_bytes(content)
-        return
-    beside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(content)
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
 def main(arguments: list[str] | None = None) -> int:
     """`python -m fairtrial.middleware.app --feed-fd N`."""
     parser = argparse.ArgumentParser(
@@ -516,10 +377,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--feed-fd", type=int, required=True)
     options = parser.parse_args(arguments)
-    # The agent's folder is not ours to keep busy: it may be unmounted or removed while we live.
-    os.chdir("/")
-    link = socket.socket(fileno=options.feed_fd)
-    asyncio.run(Observer(link, Journal(sys.stderr)).run())
+    asyncio.run(Observer(open_link(options.feed_fd), Journal(sys.stderr)).run())
     return 0
 
 

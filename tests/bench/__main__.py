@@ -14,7 +14,7 @@ import platform
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
-from fairtrial.middleware.app import cpu_model
+from fairtrial.middleware.observer.machine import cpu_model
 from tests.bench.rows import Row
 
 PARTS = ("start_end", "relay")

@@ -21,12 +21,14 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from fairtrial.middleware.app import cpu_model, docker_upstream, start_ticks, traces_asked_for, write_whole
+from fairtrial.middleware.app import docker_upstream
 from fairtrial.middleware.closing import judged
 from fairtrial.middleware.core.hello import DockerInfo
 from fairtrial.middleware.core.observations import Observation, Subject
 from fairtrial.middleware.core.records import Blame, Trial
 from fairtrial.middleware.core.selfevents import Journal
+from fairtrial.middleware.observer.machine import cpu_model, start_ticks, write_whole
+from fairtrial.middleware.observer.traces import traces_asked_for
 from fairtrial.middleware.store.database import insert_observation, latest_record, observations_of, open_database
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.feed import Kind
