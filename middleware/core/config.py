@@ -9,9 +9,11 @@ Where a setting may be written::
     [end]                              in $FAIRTRIAL_CONFIG, else $XDG_CONFIG_HOME/fairtrial/config.toml
     verdict_wait_s = 0.5
     FAIRTRIAL_END__VERDICT_WAIT_S=0.5  in the environment: section and key joined by two underscores
+    FAIRTRIAL_SERVE__UPSTREAMS="anthropic=https://… openai=https://…"      a table: NAME=TEXT, parted by spaces
 
-`FAIRTRIAL_STORE` and `FAIRTRIAL_RUNTIME_DIR` are short for `store.path` and `relay.runtime_dir`.  Every leaf has a
-default, its unit in its name, and a sentence (`describe`).  Standard library only: the relay process loads this.
+`FAIRTRIAL_STORE` and `FAIRTRIAL_RUNTIME_DIR` are short for `store.path` and `relay.runtime_dir`; `FAIRTRIAL_UPSTREAMS`
+and `FAIRTRIAL_ROUTES` are the two keys without a section.  Every leaf has a default, its unit in its name, and a
+sentence (`describe`).  Standard library only: the relay process loads this.
 """
 
 from __future__ import annotations
@@ -27,7 +29,12 @@ from fairtrial.middleware.core.masking import mask_value
 from fairtrial.middleware.core.places import config_folder, state_folder
 
 ENV_PREFIX: Final = "FAIRTRIAL_"
-_SHORT: Final = {"FAIRTRIAL_STORE": "store.path", "FAIRTRIAL_RUNTIME_DIR": "relay.runtime_dir"}
+_SHORT: Final = {
+    "FAIRTRIAL_STORE": "store.path",
+    "FAIRTRIAL_RUNTIME_DIR": "relay.runtime_dir",
+    "FAIRTRIAL_UPSTREAMS": "upstreams",
+    "FAIRTRIAL_ROUTES": "routes",
+}
 _NO_SETTINGS: Final = ("FAIRTRIAL_CONFIG", "FAIRTRIAL_RUN", "FAIRTRIAL_TRIAL")
 """Names of ours in the environment that are no settings: where the file is, and what a command under `run` is told."""
 
@@ -99,6 +106,55 @@ class RunConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServeConfig:
+    """`fairtrial serve`: one door per upstream, for as long as the machine is up."""
+
+    upstreams: dict[str, str] = dataclasses.field(
+        default_factory=dict[str, str], metadata=_doc("Name -> URL of a model API: a door each.")
+    )
+    address: str = dataclasses.field(
+        default="127.0.0.1", metadata=_doc("Where doors listen that `serve.listen` does not name: an IP address.")
+    )
+    port: int = dataclasses.field(
+        default=8790,
+        metadata=_doc("Port of the first such door; the next ones follow in the order of `serve.upstreams`; 0: any."),
+    )
+    listen: dict[str, str] = dataclasses.field(
+        default_factory=dict[str, str],
+        metadata=_doc("Name -> where its door listens, else than above: HOST:PORT or unix:/PATH."),
+    )
+    access_token: str | None = dataclasses.field(
+        default=None, metadata=_doc("Secret that every request must bear: in its path (/t/SECRET/…) or a header.")
+    )
+    access_file: str | None = dataclasses.field(
+        default=None, metadata=_doc("File that holds that secret, instead of the secret itself.")
+    )
+    unguarded: bool = dataclasses.field(
+        default=False, metadata=_doc("Serve whoever reaches a door beyond loopback, without a secret (a closed pod).")
+    )
+    run: str | None = dataclasses.field(default=None, metadata=_doc("Name of the run that the trials belong to."))
+    drain_s: float = dataclasses.field(
+        default=30.0, metadata=_doc("After SIGTERM: how long open calls may go on before they are cut, s.")
+    )
+    flush_s: float = dataclasses.field(
+        default=10.0, metadata=_doc("After that: how long verdicts and telemetry are waited for, s.")
+    )
+    idle_s: float = dataclasses.field(
+        default=1800.0, metadata=_doc("A trial without a call for this long is closed, s.")
+    )
+    max_trials: int = dataclasses.field(
+        default=2000, metadata=_doc("Open trials at most; beyond it the one that was idle longest is closed.")
+    )
+    health: str = dataclasses.field(
+        default="127.0.0.1:8789",
+        metadata=_doc("Where /healthz, /readyz and /startupz answer: HOST:PORT; empty: nowhere."),
+    )
+    health_hosts: str = dataclasses.field(
+        default="", metadata=_doc("Host names by which they may be asked for, besides addresses and localhost.")
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PrivacyConfig:
     """What is kept of the content; nothing by default, secrets never."""
 
@@ -155,6 +211,7 @@ class Config:
     relay: RelayConfig = dataclasses.field(default_factory=RelayConfig)
     end: EndConfig = dataclasses.field(default_factory=EndConfig)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
+    serve: ServeConfig = dataclasses.field(default_factory=ServeConfig)
     privacy: PrivacyConfig = dataclasses.field(default_factory=PrivacyConfig)
     verdict: Thresholds = dataclasses.field(default_factory=Thresholds)
     upstreams: dict[str, str] = dataclasses.field(
@@ -365,7 +422,7 @@ def _convert(key: str, value: object, *, source: str | None, from_text: bool) ->
     if key not in _fields():
         raise ConfigError(f"There is no setting `{key}`{where}.", remedy=_nearest(key), key=key, source=source)
     field = _fields()[key]
-    if field.kind is dict:
+    if field.kind is dict and not from_text:
         if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
             return {str(name): str(item) for name, item in value.items()}
     elif from_text and isinstance(value, str):
@@ -378,7 +435,8 @@ def _convert(key: str, value: object, *, source: str | None, from_text: bool) ->
     elif isinstance(value, field.kind) and (field.kind is bool or not isinstance(value, bool)):
         assert isinstance(value, str | int | float | bool)
         return value
-    wanted = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: "a table of texts"}
+    table = "NAME=TEXT, parted by spaces," if from_text else "a table of texts"
+    wanted = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", dict: table}
     shown = _mask(key, value if isinstance(value, str) else repr(value))
     raise ConfigError(
         f"`{key}`{where} is {shown!s}, but {wanted[field.kind]} is expected.",
@@ -399,6 +457,11 @@ def _from_text(kind: type, text: str) -> Leaf:
         return int(text)
     if kind is float:
         return float(text)
+    if kind is dict:
+        pairs = [word.partition("=") for word in text.split()]
+        if not all(name and equals for name, equals, _ in pairs):
+            raise ValueError(text)
+        return {name: item for name, _, item in pairs}
     return text
 
 

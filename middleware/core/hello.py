@@ -33,6 +33,15 @@ class DockerInfo(Record, frozen=True, kw_only=True):
     skipped: str | None = None
 
 
+class ServeInfo(Record, frozen=True, kw_only=True):
+    """How a long-lived relay wants its trials kept."""
+
+    guarded: bool = False
+    """The path's token is `SECRET.NAME`, not `NAME`."""
+    idle_s: float = 1800.0
+    max_trials: int = 2000
+
+
 class Hello(Record, frozen=True, kw_only=True):
     """Everything the observer needs to know before the first byte."""
 
@@ -61,6 +70,8 @@ class Hello(Record, frozen=True, kw_only=True):
     """The node's count of OOM kills (/proc/vmstat) before the command was started."""
     others_at_start: int = 0
     """Other trials that used the same engine when the run process started."""
+    serve: ServeInfo | None = None
+    """Of `fairtrial serve`: many trials, and `trial`, `command`, `tokens` are empty."""
     config: dict[str, object] = {}
     """The settings in force, as `core.config.to_tree` gives them."""
     options: dict[str, object] = {}
