@@ -81,6 +81,8 @@ class Kind(IntEnum):
     """JSON, observer -> relay: {lines: [str], gate: int | null}: what to print on stderr, and the gate's answer."""
     WATCHED = 66
     """JSON, observer -> relay: {containers: int}: a container is watched, so the end may take longer."""
+    STATUS = 67
+    """JSON, observer of a `serve` -> relay, now and then: see `sidecar.py`."""
 
 
 class Flag(IntFlag):
