@@ -210,6 +210,12 @@ class RequestFacts(Record, frozen=True, kw_only=True):
     """Session id as the client sent it, hashed."""
     agent: str | None = None
     """Agent id within the session as the client sent it, hashed; clients that run subagents send one."""
+    parent_agent: str | None = None
+    """The agent that started this one, as the client sent it, hashed."""
+    purpose: str | None = None
+    """What the client says that the call is for: Codex's x-openai-subagent or request_kind (compaction, review …)."""
+    previous_response: str | None = None
+    """Id of the response that this request continues at the server."""
     call_key: str | None = None
     """A key that the client repeats on each attempt of one call (Inspect's x-irid), hashed."""
     retry_count: int | None = None
@@ -270,6 +276,12 @@ class AttemptStarted(Value, frozen=True, kw_only=True):
     method: str | None = None
     path: str | None = None
     request: RequestFacts = RequestFacts()
+    assigned_by: str | None = None
+    """How the trial was told, as in `core.claims.Assigned.how`; None: by a token, or by nothing."""
+    unassigned_why: str | None = None
+    """Why it was given to no trial."""
+    trial_hint: str | None = None
+    """Of an unassigned request: the trial whose trace it shares."""
 
 
 class AttemptEnded(Value, frozen=True, kw_only=True):
@@ -289,6 +301,12 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     method: str | None = None
     path: str | None = None
     request: RequestFacts = RequestFacts()
+    assigned_by: str | None = None
+    """How the trial was told, as in `core.claims.Assigned.how`; None: by a token, or by nothing."""
+    unassigned_why: str | None = None
+    """Why it was given to no trial."""
+    trial_hint: str | None = None
+    """Of an unassigned request: the trial whose trace it shares."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0

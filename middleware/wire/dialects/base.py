@@ -239,6 +239,8 @@ def fields_of(identity: Identity) -> dict[str, object]:
         "session_kind": identity.session_kind,
         "session": identity.session,
         "agent": identity.agent,
+        "parent_agent": identity.parent_agent,
+        "purpose": identity.purpose,
         "call_key": identity.call_key,
         "retry_count": identity.retry_count,
         "user_agent": identity.user_agent,
