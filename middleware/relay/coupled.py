@@ -61,6 +61,14 @@ class DoorPolicy:
     docker: bool = False
 
 
+class HeadRefused(Exception):
+    """A door does not take this request.  `status`: code and phrase of the answer."""
+
+    def __init__(self, reason: str, status: str = "400 Bad Request") -> None:
+        super().__init__(reason)
+        self.status = status
+
+
 class Route(Protocol):
     """What a door tells the engine."""
 
@@ -70,7 +78,10 @@ class Route(Protocol):
     policy: DoorPolicy
 
     def rewrite(self, head: RequestHead) -> tuple[bytes, str | None]:
-        """The head as it goes upstream, and the trial that its token names (None: no known token)."""
+        """The head as it goes upstream, and the trial that its token names (None: no known token).
+
+        Raises `HeadRefused`, at the doors of a `serve` only.
+        """
         ...
 
     def rewrite_loosely(self, rest: bytes) -> bytes:
@@ -146,9 +157,11 @@ class Pair:
         self._pending_bytes = 0
         self._eof_pending = False
         self._refusing: str | None = None
+        self._refusing_as = ""
         self._dial_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._finished = False
+        self._opened_ns = monotonic_ns()
         self._unseen: list[tuple[bytes, int, RequestHead | None]] = []
         """What has passed and was not looked at: (a read, when, None) or (a request's body, when, its head)."""
         client.watch_fin = route.policy.client_eof != "half"
@@ -245,7 +258,11 @@ class Pair:
         msg = self._msg = self._msg + 1
         self._relay.counters.requests += 1
         head.msg = msg
-        new, trial = self._route.rewrite(head)
+        try:
+            new, trial = self._route.rewrite(head)
+        except HeadRefused as refused:
+            self._refuse_head(refused)
+            return
         fifo = self._responses.fifo
         if not self._down_blind:
             fifo.append(InFlight(msg, head.method))
@@ -264,6 +281,7 @@ class Pair:
         out: list[bytes] = []
         notes: list[tuple[int, bytes, int]] = []
         bad: BadRequest | None = None
+        refused: HeadRefused | None = None
         for event in events:
             if isinstance(event, BodyData):
                 out.append(event.wire)
@@ -272,7 +290,11 @@ class Pair:
             elif isinstance(event, RequestHead):
                 self._msg += 1
                 self._relay.counters.requests += 1
-                head, trial = self._route.rewrite(event)
+                try:
+                    head, trial = self._route.rewrite(event)
+                except HeadRefused as error:
+                    refused = error
+                    break
                 out.append(head)
                 if not self._down_blind:
                     self._responses.fifo.append(InFlight(self._msg, event.method, event.may_tunnel))
@@ -292,7 +314,9 @@ class Pair:
             self._record(kind, payload, msg, 0, t_ns)
         if len(self._responses.fifo) > self._settings.pipeline_depth:
             self._pause(Pause.PIPELINE)
-        if bad is not None:
+        if refused is not None:
+            self._refuse_head(refused)
+        elif bad is not None:
             self._take_bad(bad)
 
     def _to_upstream(self, data: bytes) -> None:
@@ -324,20 +348,25 @@ class Pair:
         self._client.watch_fin = False
         self._to_upstream(bad.rest if bad.in_body else self._route.rewrite_loosely(bad.rest))
 
-    def _refuse(self, reason: str) -> None:
-        self._refusing = reason
+    def _refuse_head(self, refused: HeadRefused) -> None:
+        self._relay.counters.refused += 1
+        self._json(Kind.NOTE, {"event": "refused", "reason": str(refused), "in_body": False})
+        self._refuse(str(refused), refused.status)
+
+    def _refuse(self, reason: str, status: str = "400 Bad Request") -> None:
+        self._refusing, self._refusing_as = reason, status
         self._pause(Pause.REFUSING)
         self._refuse_if_due()
 
     def _refuse_if_due(self) -> None:
-        """The 400 comes behind the responses in flight, never into one."""
+        """The answer comes behind the responses in flight, never into one."""
         if self._refusing is None or not (self._responses.idle or self._down_blind):
             return
         self._note_first("fairtrial", "fin", None, f"refused: {self._refusing}")
         body = f"fairtrial refused this request: {self._refusing}\n".encode()
         self._client.write(
-            b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
-            % len(body)
+            b"HTTP/1.1 %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+            % (self._refusing_as.encode(), len(body))
             + body
         )
         self._cancel_dial()
@@ -734,9 +763,26 @@ class Pair:
         self._note_first("fairtrial", "abort", None, text)
         self._abort()
 
-    def close_idle(self) -> None:
-        """FIN both ways, for a pair that carries nothing (shutdown)."""
-        self._note_first("fairtrial", "fin", None, "shutdown")
+    @property
+    def has_upstream(self) -> bool:
+        """Whether its upstream was ever connected."""
+        return self._upstream is not None
+
+    @property
+    def quiet_since_ns(self) -> int:
+        """When either side was last heard, else when it was accepted."""
+        return max(self._opened_ns, self.account.client_last_ns or 0, self.account.upstream_last_ns or 0)
+
+    def retire(self) -> bool:
+        """End a connection that carries nothing, to make room; False when a request has just come."""
+        if self._client.readable():
+            return False
+        self.close_idle("ended while idle, since descriptors ran short")
+        return True
+
+    def close_idle(self, text: str = "shutdown") -> None:
+        """FIN both ways, for a pair that carries nothing."""
+        self._note_first("fairtrial", "fin", None, text)
         if self._upstream is not None:
             self._upstream.finish_and_close(_UPSTREAM_FLUSH_S)
         self._client.finish_and_close()
