@@ -1,0 +1,120 @@
+"""The Docker door: one socket that leads to one container engine, for the clients of one trial.
+
+In: whatever speaks the engine's API.  Out: the same bytes, verbatim: no head line is changed, since the socket alone
+says whose it is.  A hijacked stream (`attach`, `exec/start`) is a tunnel from its answer on; a client that begins with
+HTTP/2's preface (`PRI *`) is passed on blind.
+
+A unix client that closed its writing half may still want the answer (every `docker exec` without stdin does so); one
+that is gone lets its upstream go.  Both look the same to read(2), POLLHUP tells them apart (`ends.Link.vanished`).
+Over TCP they cannot be told apart, so a half-close is always passed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from contextlib import suppress
+from typing import Final
+
+from fairtrial.middleware.relay.coupled import DoorPolicy
+from fairtrial.middleware.relay.dial import Dialler
+from fairtrial.middleware.relay.docker_upstream import DockerUpstream
+from fairtrial.middleware.relay.heads import RequestHead
+from fairtrial.middleware.relay.settings import ClientTls, Upstream
+
+SOCKET_NAME: Final = "docker.sock"
+_PING: Final = b"GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: fairtrial\r\nConnection: close\r\n\r\n"
+_PING_S: Final = 2.0
+_DEFAULT_PORTS: Final = {False: 2375, True: 2376}
+
+
+class DockerDoor:
+    """A bound door.  `url` is what the child's DOCKER_HOST becomes; the rest is for the engine (`coupled.Route`)."""
+
+    label = "docker:engine"
+
+    def __init__(self, upstream: Upstream, dialler: Dialler, listener: socket.socket, trial: str | None) -> None:
+        self.upstream = upstream
+        self.dialler = dialler
+        self.listener = listener
+        self._trial = trial
+        bound = listener.getsockname()
+        is_unix = listener.family == socket.AF_UNIX
+        self.policy = DoorPolicy(client_eof="unix" if is_unix else "half", docker=True)
+        self.url: str = f"unix://{bound}" if is_unix else f"tcp://{bound[0]}:{bound[1]}"
+
+    def rewrite(self, head: RequestHead) -> tuple[bytes, str | None]:
+        """See `coupled.Route`: nothing changes."""
+        return head.raw, self._trial
+
+    def rewrite_loosely(self, rest: bytes) -> bytes:
+        """See `coupled.Route`: nothing changes."""
+        return rest
+
+    async def ping(self) -> str | None:
+        """Ask the engine `/_ping`, on a connection of our own.  None when it answers, else why it does not."""
+        loop = asyncio.get_running_loop()
+        answered: asyncio.Future[bytes] = loop.create_future()
+
+        def on_end(*_why: object) -> None:
+            if not answered.done():
+                answered.set_result(b"")
+
+        def on_data(data: bytes, _t_ns: int) -> None:
+            if not answered.done():
+                answered.set_result(data)
+
+        try:
+            async with asyncio.timeout(_PING_S):
+                link, _report = await self.dialler.dial()
+                try:
+                    link.on_data, link.on_eof, link.on_error = on_data, on_end, on_end
+                    link.resume()
+                    link.write(_PING)
+                    said = await answered
+                finally:
+                    link.reset()
+        except TimeoutError:
+            return f"it did not answer in {_PING_S:g} s"
+        except OSError as error:
+            return os.strerror(error.errno) if error.errno else str(error)
+        return None if said.startswith(b"HTTP/1.1 ") else "it does not speak HTTP"
+
+
+def upstream_of(engine: DockerUpstream) -> Upstream:
+    """The relay's upstream for an engine that the environment names.  Raises `ValueError` with a sentence.
+
+    TLS as the docker command has it: with verification only the engine's own authority is trusted; `DOCKER_TLS` without
+    `DOCKER_TLS_VERIFY` encrypts and checks nobody.
+    """
+    url = engine.url or ""
+    scheme, _, rest = url.partition("://")
+    if scheme == "unix":
+        return Upstream.parse("engine", url)
+    is_tls = scheme == "https" or engine.tls_dir is not None
+    address, _, path = rest.partition("/")
+    if ":" not in address.rpartition("]")[2]:
+        address = f"{address}:{_DEFAULT_PORTS[is_tls]}"
+    return Upstream.parse(
+        "engine",
+        f"{'https' if is_tls else 'http'}://{address}/{path}",
+        _client_tls(engine) if is_tls else None,
+    )
+
+
+def _client_tls(engine: DockerUpstream) -> ClientTls:
+    def there(name: str) -> str | None:
+        path = os.path.join(engine.tls_dir or "", name)
+        with suppress(OSError):
+            if os.stat(path).st_size:
+                return path
+        return None
+
+    cert, key = there("cert.pem"), there("key.pem")
+    return ClientTls(
+        ca_file=there("ca.pem") if engine.tls_verify else None,
+        cert_file=cert if key is not None else None,
+        key_file=key if cert is not None else None,
+        verify=engine.tls_verify,
+    )
