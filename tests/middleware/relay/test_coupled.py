@@ -87,6 +87,7 @@ def test_a_get_behind_a_head_is_framed_as_its_own_message(rig: Rig) -> None:
 
 
 def test_expect_100_continue_is_the_upstreams_to_answer(any_rig: Rig) -> None:
+    """T68: not answered here."""
     client = any_rig.client()
     client.sendall(request("POST", "/v1/files", b"", "Expect: 100-continue", "Content-Length: 5"))
     up = any_rig.upstream.accept()
@@ -129,6 +130,7 @@ def test_an_upgrade_becomes_a_tunnel_with_the_leftovers_of_both_heads(any_rig: R
 
 
 def test_a_tunnel_forwards_half_closes_and_ends_with_the_second(any_rig: Rig) -> None:
+    """T10: a half-close is no disconnect."""
     client = any_rig.client()
     client.sendall(upgrade())
     up = any_rig.upstream.accept()
@@ -427,6 +429,7 @@ def test_a_dead_observer_changes_nothing_for_the_traffic(rig: Rig) -> None:
 
 
 def test_an_observer_that_does_not_read_costs_copies_and_not_a_byte(loop_kind: str) -> None:
+    """T40: who does not take what is told holds nobody up."""
     with running(loop_kind) as rig:
         stuck, other = socket.socketpair()
         rig.in_loop(lambda: rig.feed.attach(stuck))

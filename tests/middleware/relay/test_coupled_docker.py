@@ -61,6 +61,7 @@ def test_exec_half_closes_right_behind_its_101_and_still_gets_its_output(docker_
 
 
 def test_a_half_close_behind_a_request_does_not_end_a_long_answer(docker_rig: Rig) -> None:
+    """T10: a half-close is no disconnect."""
     client = docker_rig.client()
     client.sendall(b"GET /v1.41/events HTTP/1.1\r\nHost: d\r\n\r\n")
     up = docker_rig.upstream.accept()

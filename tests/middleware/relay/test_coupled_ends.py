@@ -98,6 +98,7 @@ def test_a_client_that_closes_while_its_upload_is_paused_ends_the_upstream_at_on
 
 
 def test_an_early_413_followed_by_rst_reaches_the_client(any_rig: Rig) -> None:
+    """T68: a refusal while the body is still sent."""
     client = any_rig.client()
     client.sendall(request("POST", "/v1/messages", b"", "Content-Length: 50000000"))
     up = any_rig.upstream.accept()
@@ -145,6 +146,7 @@ def test_a_cut_chunked_stream_stays_a_cut_with_fin(rig: Rig) -> None:
 
 @pytest.mark.parametrize("size", [10, 3_000_000])
 def test_a_reset_upstream_resets_the_client_behind_every_byte_that_came(rig: Rig, size: int) -> None:
+    """T19: a reset behind a body loses no tail of it."""
     client = rig.client(receive_bytes=8192)
     client.sendall(request(body=b"{}"))
     up = rig.upstream.accept()
@@ -205,6 +207,7 @@ def test_a_ragged_tls_end_within_a_framed_body_is_a_fin(tls_rig: Rig) -> None:
 
 
 def test_an_upstream_that_closes_an_idle_connection_closes_the_client(any_rig: Rig) -> None:
+    """T57: no socket is kept beyond what the upstream keeps."""
     client = any_rig.client()
     client.sendall(request("GET"))
     up = any_rig.upstream.accept()
@@ -231,6 +234,7 @@ def test_a_client_that_leaves_an_idle_connection_closes_the_upstream(any_rig: Ri
 
 
 def test_a_request_on_a_connection_that_the_upstream_left_is_a_reset(rig: Rig) -> None:
+    """T58: a stale connection is shown, not dialled anew."""
     client = rig.client()
     client.sendall(request("GET"))
     up = rig.upstream.accept()
@@ -311,6 +315,7 @@ def test_a_slow_reader_holds_the_upstream_back_and_the_buffers_stay_small(any_ri
 
 
 def test_a_paused_upstream_that_resets_loses_no_byte_for_a_slow_client(rig: Rig) -> None:
+    """T19: a reset behind a body loses no tail of it."""
     client = rig.client(receive_bytes=4096)
     client.sendall(request("GET"))
     up = rig.upstream.accept()

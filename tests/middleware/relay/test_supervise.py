@@ -395,6 +395,7 @@ def test_an_observer_that_never_comes_up_is_said_and_changes_nothing(bench: Benc
 
 
 def test_a_verdict_that_does_not_come_is_not_waited_for(bench: Bench) -> None:
+    """T40: who does not take what is told holds nobody up."""
     bench.plan(silent=True)
     process = _waiting_run(bench)
     bench.observer_pid(1)

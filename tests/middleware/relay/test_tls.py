@@ -135,6 +135,7 @@ def test_a_half_close_lets_the_other_side_go_on(run: Run, ca_file: str, version:
 
 
 def test_http_1_1_is_offered_and_nothing_else(run: Run, ca_file: str) -> None:
+    """T59: no stream of HTTP/2 can be reset."""
     chosen: list[str | None] = []
 
     def serve(sock: ssl.SSLSocket) -> None:

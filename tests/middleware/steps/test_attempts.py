@@ -127,6 +127,7 @@ def test_a_clients_own_call_key_folds_whatever_changed() -> None:
 
 
 def test_a_storm_of_attempts_is_one_call_in_any_order_of_delivery() -> None:
+    """T38: attempts are not counted as calls."""
     told = Story()
     for _ in range(30):
         told.attempt(turns=3, outcome="error", seconds=0.1)

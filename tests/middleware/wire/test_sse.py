@@ -49,6 +49,7 @@ def test_all_line_ends_comments_and_the_last_frame_are_read() -> None:
 
 
 def test_only_line_feeds_end_a_line() -> None:
+    """T62: bytes are split, never characters."""
     assert frames_of([STREAMS[4]]) == [
         Frame(None, "Grüße\u0085 \u2028".encode()),
         Frame(None, b" two spaces"),

@@ -116,6 +116,7 @@ def test_paths_of_others_are_not_claimed() -> None:
 
 
 def test_a_whole_stream_gives_usage_stop_reason_text_and_tools() -> None:
+    """T29: cache counts are carried."""
     tally = stream(ANTHROPIC_STREAM)
     assert (tally.terminator, tally.stop_reason, tally.model, tally.response_id) == (
         True,
@@ -158,6 +159,7 @@ def test_an_open_tool_call_is_counted_as_open() -> None:
 
 
 def test_usage_is_merged_by_field_and_never_added() -> None:
+    """T25, T26, T27: cumulative, nulls ignored, the last input count wins."""
     tally = stream(
         sse(
             *typed(

@@ -112,6 +112,8 @@ def test_an_error_in_a_chunk_of_a_200_is_an_error() -> None:
 
 
 def test_tool_calls_are_told_apart_by_id_then_index_then_order() -> None:
+    """T63: indexes are left out or repeated."""
+
     def called(**call: object) -> tuple[None, dict[str, object]]:
         return None, chunk(tool_calls=[call])
 
