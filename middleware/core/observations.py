@@ -324,18 +324,31 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Longest silence between content-bearing reads, pings not counted as bytes, s."""
     max_gap_with_pings: float | None = None
     """Longest silence between any bytes on the wire, s."""
+    upstream_gap: float | None = None
+    """Of the longest silence, pings not counted as bytes and the wait for the first byte included: what is proved to be
+    the upstream's, because we read, were on time, and nothing came, s."""
+    upstream_gap_with_pings: float | None = None
+    """The same of the longest silence between any bytes, s."""
     silence_at_end: float | None = None
     """Silence before the end (any byte counts), s."""
     downstream_blocked: float | None = None
     """How long the client did not read, so that the upstream was not read either, s."""
     blocked_before_end: float | None = None
     """How long the client had not been reading when it ended, s; 0 when it was reading."""
+    upload_blocked: float | None = None
+    """How long the upstream did not take the request, so that the client was not read either, s."""
     request_whole: bool | None = None
     """Whether the client had sent the whole request when the attempt ended; None when that was not seen."""
     after_close: bool | None = None
     """Whether the request came behind a `Connection: close` of either side, or after the upstream's FIN was passed on:
     nobody owes it an answer (RFC 9112 section 9.6)."""
     our_lag: float | None = None
+    """The longest that our own loop was late while it was open, s."""
+    suspended: float | None = None
+    """How long the machine slept while its connection was open (CLOCK_BOOTTIME - CLOCK_MONOTONIC), s."""
+    client_last: float | None = None
+    """When the client's last byte came, for an attempt that broke, s."""
+    upstream_last: float | None = None
     bytes_up: int | None = None
     bytes_down: int | None = None
     first_failure: Literal["client", "upstream", "fairtrial"] | None = None

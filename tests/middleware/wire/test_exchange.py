@@ -2,13 +2,16 @@
 
 import gzip
 import json
+from typing import Any
 
 import pytest
 
-from fairtrial.middleware.core.observations import AttemptEnded, GapSeen, Note
+from fairtrial.middleware.core.claims import Assigned, Claims
+from fairtrial.middleware.core.observations import AttemptEnded, GapSeen, Note, ReplyFacts
 from fairtrial.middleware.wire.dialects import anthropic_messages
 from fairtrial.middleware.wire.feed import Flag, Kind
 from fairtrial.middleware.wire.redact import digest
+from fairtrial.middleware.wire.session import KeyDigest
 from tests.middleware.wire.traffic import (
     ANTHROPIC_STREAM,
     MONO_NS,
@@ -89,6 +92,92 @@ def test_a_request_without_a_known_token_belongs_to_no_trial() -> None:
     assert {o.subject.trial for o in wire.observations} == {None}
     assert wire.edges == []
     assert "guessed" not in json.dumps([o.value for o in wire.observations])
+
+
+class Desk:
+    """Gives every second request to a trial, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.asked: list[Claims] = []
+        self.over: list[tuple[str, str | None, bool]] = []
+
+    def resolve(self, claims: Claims) -> Assigned:
+        self.asked.append(claims)
+        if len(self.asked) % 2:
+            return Assigned(why="no_identity", hint="trial-9")
+        return Assigned(trial="trial-8", how="id:session-id")
+
+    def ended(self, attempt: str, reply: ReplyFacts, *, whole: bool) -> None:
+        self.over.append((attempt, reply.response_id, whole))
+
+
+def test_whose_a_request_is_is_asked_once_when_head_and_body_are_known() -> None:
+    desk = Desk()
+    wire = Wire(assigns=desk)
+    one_call(wire)
+    one_call(wire)
+    wire.request(anthropic_request(), headers=["x-fairtrial-trial: t42"])
+    wire.broken("cut", "upstream")
+    started, ended = wire.started(), wire.ended()
+    assert [claims.attempt for claims in desk.asked] == [value.attempt for value in started]
+    assert [(c.token, c.peer, c.named) for c in desk.asked] == [
+        (TOKEN, "127.0.0.1", None),
+        (TOKEN, "127.0.0.1", None),
+        (TOKEN, "127.0.0.1", "t42"),
+    ]
+    assert [claims.request for claims in desk.asked] == [value.request for value in started]
+    assert desk.asked[0].request.history_len == 3
+    for values in (started, ended):
+        assert [(v.assigned_by, v.unassigned_why, v.trial_hint) for v in values] == [
+            (None, "no_identity", "trial-9"),
+            ("id:session-id", None, None),
+            (None, "no_identity", "trial-9"),
+        ]
+    trials = [o.subject.trial for o in wire.observations if o.kind.startswith("attempt.")]
+    assert trials == [None, None, "trial-8", "trial-8", None, None]
+    assert [(name, whole) for _, name, whole in desk.over] == [("msg_1", True), ("msg_1", True), (None, False)]
+    assert wire.edges == ["call_started", "call_ended"]
+
+
+def test_the_key_of_a_request_leaves_the_observers_memory_as_a_keyed_digest_only() -> None:
+    desk, keys = Desk(), KeyDigest(b"k")
+    wire = one_call(Wire(assigns=desk, keys=keys))
+    assert desk.asked[0].key == keys.of("sk-secret")
+    assert keys.of("sk-secret") not in json.dumps([o.value for o in wire.observations])
+
+
+@pytest.mark.parametrize(
+    "said, expected",
+    [
+        ({"lag_max_s": 3.0}, 0.0),
+        ({"lag_max_s": 3.0, "lag_now_s": 1.5}, 1.5),
+        ({"lag_max_s": 4.0}, 4.0),
+    ],
+    ids=str,
+)
+def test_lag_from_before_an_exchange_on_its_connection_is_not_charged_to_it(
+    said: dict[str, Any], expected: float
+) -> None:
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.json(Kind.LAG, {"lag_s": 3.0})
+    wire.head()
+    wire.data(ANTHROPIC_STREAM)
+    wire.end()
+    wire.request(anthropic_request())
+    wire.broken("cut", "upstream", **said)
+    assert [value.our_lag for value in wire.ended()] == [3.0, expected]
+
+
+def test_a_broken_attempt_says_when_each_side_was_last_heard_and_whether_the_machine_slept() -> None:
+    wire = Wire()
+    wire.ms = 1000
+    wire.request(anthropic_request())
+    at = wire.now_ns
+    wire.head()
+    wire.broken("cut", "upstream", client_last_ns=at, upstream_last_ns=at + 10_000_000, suspend_gap_s=7.5)
+    (ended,) = wire.ended()
+    assert (ended.client_last, ended.upstream_last, ended.suspended) == (0.001, 0.011, 7.5)
 
 
 def test_a_stream_cut_by_the_upstream_is_truncated() -> None:
@@ -520,13 +609,13 @@ def test_junk_records_are_counted_and_skipped() -> None:
 
 def test_request_bodies_are_let_go_when_they_were_read() -> None:
     wire = one_call(Wire(), cuts=5)
-    assert wire.tracker._bodies_bytes == 0
+    assert wire.tracker.held_bytes == 0
     wire.msg += 1
     wire.write(Kind.REQUEST_HEAD, b"POST /v1/messages HTTP/1.1\r\n\r\n")
     wire.write(Kind.REQUEST_DATA, b"x" * 1000)
-    assert wire.tracker._bodies_bytes == 1000
+    assert wire.tracker.held_bytes == 1000
     wire.broken("client_gone", "client")
-    assert wire.tracker._bodies_bytes == 0
+    assert wire.tracker.held_bytes == 0
 
 
 # --- what only our own reader refuses -------------------------------------------------------------------------------

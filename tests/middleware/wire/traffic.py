@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 
+from fairtrial.middleware.core.claims import Assigns
 from fairtrial.middleware.core.clock import Instant
 from fairtrial.middleware.core.observations import (
     AttemptEnded,
@@ -18,6 +19,7 @@ from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.exchange import Edge, ExchangeTracker
 from fairtrial.middleware.wire.feed import Kind
+from fairtrial.middleware.wire.session import KeyDigest
 
 WALL_NS = 1_790_000_000_000_000_000
 MONO_NS = 5_000_000_000
@@ -28,7 +30,14 @@ TRIAL = "trial-1"
 class Wire:
     """Writes records into a tracker; `ms` is the relay's clock since the first record."""
 
-    def __init__(self, *, door: str = "model:anthropic", conn: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        door: str = "model:anthropic",
+        conn: int = 1,
+        assigns: Assigns | None = None,
+        keys: KeyDigest | None = None,
+    ) -> None:
         self.observations: list[Observation] = []
         self.edges: list[Edge] = []
         self.ms = 0.0
@@ -36,7 +45,12 @@ class Wire:
         self.msg = 0
         source = Source("door.model", self.observations.append, host=Host(name="node"), trial=TRIAL)
         self.tracker = ExchangeTracker(
-            source, trial_of_token={TOKEN: TRIAL}, on_call_edge=self.edges.append, at=Instant(WALL_NS, MONO_NS)
+            source,
+            trial_of_token={TOKEN: TRIAL},
+            assigns=assigns,
+            keys=keys,
+            on_call_edge=self.edges.append,
+            at=Instant(WALL_NS, MONO_NS),
         )
         self.json(Kind.OPEN, {"door": door, "upstream": "https://api.test:443/base", "peer": "127.0.0.1:1"})
 
@@ -89,12 +103,19 @@ class Wire:
         self.json(Kind.RESPONSE_END, {"wire_bytes": 1000, "complete": True, "how": "framed"})
 
     def broken(
-        self, how: str, first: str, *, close: str = "rst", errno: int | None = 104, after_ms: float = 1.0
+        self,
+        how: str,
+        first: str,
+        *,
+        close: str = "rst",
+        errno: int | None = 104,
+        after_ms: float = 1.0,
+        **more: object,
     ) -> None:
         self.ms += after_ms
-        facts: dict[str, object] = {"first": first, "errno": errno, "text": "x", "first_ns": self.now_ns}
+        facts: dict[str, object] = {"first": first, "errno": errno, "text": "x", "first_ns": self.now_ns, **more}
         self.json(Kind.RESPONSE_END, {"wire_bytes": 10, "complete": False, "how": how, "close_how": close, **facts})
-        self.json(Kind.CLOSE, {"how": close, "lag_max_s": 0.0, **facts})
+        self.json(Kind.CLOSE, {"how": close, **facts})
 
     def values(self) -> list[Value]:
         return [value for o in self.observations if (value := decode(o)) is not None]
