@@ -163,6 +163,17 @@ def run(context: typer.Context) -> None:
     supervise.run(runopts.parse(context.args))
 
 
+@app.command(
+    rich_help_panel=_RUN,
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+)
+def serve(context: typer.Context) -> int:
+    """A long-lived door for each model API, for many trials  (fairtrial serve --help)."""
+    from fairtrial.middleware.relay import serve as serving
+
+    return serving.main(context.args)
+
+
 @app.command(rich_help_panel=_RUN)
 def demo(
     only: Annotated[str | None, typer.Option("--only", help="Run one of the six trials by name.")] = None,
@@ -331,12 +342,15 @@ def import_store(
 
 
 @config_app.command("show")
-def config_show() -> int:
+def config_show(
+    file: Annotated[Path | None, typer.Option("--config", help="Another file than $FAIRTRIAL_CONFIG.")] = None,
+) -> int:
     """Print every setting in force as TOML, secrets masked, and where it came from."""
-    path = config_path(os.environ)
+    environ = dict(os.environ) if file is None else {**os.environ, "FAIRTRIAL_CONFIG": str(file.absolute())}
+    path = config_path(environ)
     failure: ConfigError | None = None
     try:
-        effective = read_sources(os.environ, {})
+        effective = read_sources(environ, {})
     except ConfigError as error:
         failure, effective = error, Effective(load_settings({}, {}, {}), {})
     state = "" if os.path.exists(path) else " (not there)"

@@ -187,9 +187,8 @@ class ObserverLink:
         sock = launched.sock
         self._reader = sock.dup()
         greeting = wire.encode_json(wire.Kind.HELLO, {**self._hello, **more}, t_ns=clock.mono_ns())
-        if more and self._child_started is not None:
-            facts, t_ns = self._child_started
-            greeting += wire.encode_json(wire.Kind.CHILD, facts, t_ns=t_ns)
+        if more:
+            greeting += self._reminder()
         try:
             # HELLO is the first record of every feed, ahead of what the sender kept: so it does not go through it.
             sock.settimeout(_HELLO_TIMEOUT_S)
@@ -200,6 +199,13 @@ class ObserverLink:
             self._feed.attach(sock)
         self._reader.setblocking(False)
         self._loop.add_reader(self._reader.fileno(), self._read)
+
+    def _reminder(self) -> bytes:
+        """What a successor must be told again, behind its HELLO."""
+        if self._child_started is None:
+            return b""
+        facts, t_ns = self._child_started
+        return wire.encode_json(wire.Kind.CHILD, facts, t_ns=t_ns)
 
     def _read(self) -> None:
         reader = self._reader
@@ -245,7 +251,8 @@ class ObserverLink:
             if self._pid == pid:
                 os.kill(pid, signal.SIGKILL)
 
-    def _lost(self, how: str) -> None:
+    def _gone(self, how: str) -> None:
+        """The process is no more: hear its last words, and let the feed wait for another."""
         self._pid = None
         if self._reader is not None:
             self._read()  # what it said before it died
@@ -253,6 +260,9 @@ class ObserverLink:
         self._feed.detach()
         self._died_ns, self._died_how = clock.mono_ns(), how
         self._changed.set()
+
+    def _lost(self, how: str) -> None:
+        self._gone(how)
         if self._ending or self._restarts >= _MAX_RESTARTS:
             return
         self._restarts += 1

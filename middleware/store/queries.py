@@ -88,3 +88,11 @@ def open_trials(database: sqlite3.Connection) -> list[OpenTrial]:
 def orphans(database: sqlite3.Connection, alive: Callable[[OpenTrial], bool]) -> list[str]:
     """Ids of open trials whose owner is dead; `alive` asks the system."""
     return [trial.trial for trial in open_trials(database) if not alive(trial)]
+
+
+def list_open_rows(database: sqlite3.Connection) -> list[tuple[TrialRow, OpenTrial]]:
+    """Trials that nobody closed, each with its owner."""
+    # S608: the column list is a constant of this module.
+    query = f"""SELECT {_COLUMNS}, owner_pid, owner_boot, owner_start FROM trials
+        WHERE closed IS NULL ORDER BY started_ns"""  # noqa: S608
+    return [(TrialRow(*row[:-3]), OpenTrial(row[0], *row[-3:])) for row in database.execute(query)]

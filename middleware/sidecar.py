@@ -1,0 +1,251 @@
+"""The observer process of `fairtrial serve`: its composition root, beside `app.py`, which is that of `run`.
+
+In: the feed of a relay that lives for weeks, on an inherited socket.  Out: trials in the store, traces, and now and
+then a STATUS back: {open_trials, opened, closed, unassigned, store, faults}.
+
+A trial is opened by its first call and closed when it is idle, when an operator says so, and at the end; then it is
+judged, stored, exported, and leaves the memory.  Closing is done one by one beside the reading, verdicts in a thread.
+What ended without a BYE was killed: open trials are closed as incomplete.  A successor (HELLO `resumed`) goes on
+with the trials that requests name in their paths and closes the others as incomplete.  Containers are not watched:
+`serve` does not know which are whose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import socket
+import sqlite3
+import sys
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+from fairtrial.middleware.closing import recover_orphans
+from fairtrial.middleware.core import clock, config
+from fairtrial.middleware.core.hello import Hello, ServeInfo, parse_hello
+from fairtrial.middleware.core.selfevents import ExportFailed, Journal, RecordIgnored, StoreFailed
+from fairtrial.middleware.core.sink import Source, this_host
+from fairtrial.middleware.observer.feeding import open_link, read_feed, send
+from fairtrial.middleware.observer.traces import export, traces_asked_for
+from fairtrial.middleware.observer.trials import ClosedTrial, OpenTrials
+from fairtrial.middleware.steps.trials import TrialResolver
+from fairtrial.middleware.store.database import open_database
+from fairtrial.middleware.store.queries import list_open_rows
+from fairtrial.middleware.store.writer import StoreWriter
+from fairtrial.middleware.wire import feed
+from fairtrial.middleware.wire.exchange import ExchangeTracker
+from fairtrial.middleware.wire.session import KeyDigest
+
+TICK_S: Final = 1.0
+STATUS_S: Final = 5.0
+RECOVER_S: Final = 60.0
+"""How often trials of dead processes are looked for; the first time at the start."""
+MAX_WAITING_EXPORTS: Final = 256
+WHY_NO_BYE: Final = "the relay process was killed"
+WHY_DRAINED: Final = "fairtrial serve was stopped"
+
+
+class ServeObserver:
+    """Reads one feed and keeps its trials."""
+
+    def __init__(self, link: socket.socket, journal: Journal) -> None:
+        self._link = link
+        self._journal = journal
+        self._many: ManyTrials | None = None
+
+    async def run(self) -> None:
+        """Read to the BYE, or to the end of a feed whose relay was killed."""
+        said_bye = await read_feed(self._link, self._journal, self._take)
+        if self._many is not None:
+            await self._many.finish(WHY_DRAINED if said_bye else WHY_NO_BYE)
+
+    async def _take(self, record: feed.Record) -> bool:
+        if self._many is None:
+            if record.kind == feed.Kind.HELLO:
+                self._many = ManyTrials(parse_hello(record.payload), self._link, self._journal)
+                await self._many.start()
+            return False
+        self._many.take(record)
+        return record.kind == feed.Kind.BYE
+
+
+class ManyTrials:
+    """The rooms, wired for the trials of one relay."""
+
+    def __init__(self, hello: Hello, link: socket.socket, journal: Journal) -> None:
+        self._hello = hello
+        self._link = link
+        self._journal = journal
+        serve = hello.serve or ServeInfo()
+        host = this_host()
+        self._host_name = host.name
+        self._writer = StoreWriter(Path(hello.store), journal)
+        thresholds = config.load(hello.config, {}, {}).verdict
+        self._trials = OpenTrials(hello, self._writer, journal, host, thresholds=thresholds)
+        self._resolver = TrialResolver(
+            tokens=self._trials,
+            implicit=True,
+            idle_s=serve.idle_s,
+            max_implicit=serve.max_trials,
+            on_opened=self._trials.open,
+        )
+        self._tracker = ExchangeTracker(
+            Source("door.model", self._trials.take, host=host),
+            trial_of_token=self._trials,
+            assigns=self._resolver,
+            keys=KeyDigest(os.urandom(32)),
+            at=clock.Instant(hello.wall_ns, hello.mono_ns),
+        )
+        self._closing: asyncio.Queue[tuple[str, bool, str] | None] = asyncio.Queue()
+        self._exports: deque[ClosedTrial] = deque(maxlen=MAX_WAITING_EXPORTS)
+        self._export_wanted = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ending = False
+
+    async def start(self) -> None:
+        """Go on where a predecessor was, answer READY, begin to close what is idle."""
+        if self._hello.resumed:
+            self._take_over()
+        loop = asyncio.get_running_loop()
+        self._tasks = [
+            loop.create_task(self._close_one_by_one(), name="closing"),
+            loop.create_task(self._export_one_by_one(), name="exporting"),
+            loop.create_task(self._tick(), name="ticking"),
+        ]
+        await send(self._link, self._journal, feed.Kind.READY, {"pid": os.getpid()})
+
+    def take(self, record: feed.Record) -> None:
+        """Handle one record of the feed that is no HELLO."""
+        self._trials.now(record.t_ns)
+        if record.kind == feed.Kind.NOTE:
+            self._note(record.json())
+            return
+        self._tracker.take(record)
+        for trial in tuple(self._trials.evicted):
+            self._close_soon(trial, why="there were more open trials than serve.max_trials")
+
+    def _note(self, facts: dict[str, object]) -> None:
+        """What the relay says about itself is counted; an operator's word that a trial is over is obeyed."""
+        event = str(facts.get("event", ""))
+        if event == "trial.over":
+            trial = self._trials.named(str(facts.get("trial", "")))
+            if trial is not None:
+                self._close_soon(trial, why="said to be over")
+        elif event in {"refused", "swallowed"}:
+            self._journal.note(RecordIgnored(label=event, detail=str(facts.get("reason") or facts.get("error"))))
+
+    def _take_over(self) -> None:
+        try:
+            database = open_database(Path(self._hello.store), read_only=True)
+            try:
+                rows = [row for row, owner in list_open_rows(database) if self._trials.is_ours(owner)]
+            finally:
+                database.close()
+        except (OSError, sqlite3.Error) as error:
+            self._journal.note(StoreFailed(label="resume", detail=str(error)))
+            return
+        for row in rows:
+            if not self._trials.take_over(row, since_ns=self._hello.gap_since_ns):
+                self._close_soon(row.trial, whole=False, why="its calls cannot be told from others any more")
+
+    # --- ends -----------------------------------------------------------------------------------------------------
+
+    def _close_soon(self, trial: str, *, whole: bool = True, why: str) -> None:
+        if trial in self._trials.evicted:
+            self._trials.evicted.remove(trial)
+        self._closing.put_nowait((trial, whole, why))
+
+    async def _close_one_by_one(self) -> None:
+        while (item := await self._closing.get()) is not None:
+            trial, whole, why = item
+            try:
+                await self._close(trial, whole=whole, why=why)
+            except Exception as error:  # noqa: BLE001 - one trial's end must not keep the others open
+                self._journal.note(RecordIgnored(label="closing", detail=repr(error)))
+
+    async def _close(self, trial: str, *, whole: bool, why: str) -> None:
+        opened = self._trials.take_out(trial)
+        if opened is None:
+            return
+        self._resolver.forget(trial)
+        closed = await asyncio.to_thread(self._trials.judge, opened, whole=whole, why=why)
+        if traces_asked_for():
+            if len(self._exports) == MAX_WAITING_EXPORTS:
+                self._journal.note(ExportFailed(label="queue", detail="the oldest waiting trace was dropped"))
+            self._exports.append(closed)
+            self._export_wanted.set()
+
+    async def _export_one_by_one(self) -> None:
+        while True:
+            while self._exports:
+                closed = self._exports.popleft()
+                await export(closed.record, self._journal, host=self._host_name, root_span_id=closed.root_span_id)
+            if self._ending:
+                return
+            self._export_wanted.clear()
+            await self._export_wanted.wait()
+
+    async def _tick(self) -> None:
+        next_status = next_recovery = 0.0
+        loop = asyncio.get_running_loop()
+        while True:
+            now_ns = clock.mono_ns()
+            for closed in self._resolver.sweep(now_ns):
+                self._close_soon(closed.trial, why=closed.why)
+            for trial in self._trials.idle(now_ns):
+                self._close_soon(trial, why="idle")
+            if loop.time() >= next_status:
+                next_status = loop.time() + STATUS_S
+                await send(self._link, self._journal, feed.Kind.STATUS, self._status())
+            if loop.time() >= next_recovery:
+                next_recovery = loop.time() + RECOVER_S
+                await self._recover()
+            await asyncio.sleep(TICK_S)
+
+    def _status(self) -> dict[str, object]:
+        return {
+            "open_trials": len(self._trials.open_ids),
+            "opened": self._trials.opened,
+            "closed": self._trials.closed,
+            "unassigned": sum(self._resolver.unassigned.values()),
+            "store": self._writer.failed,
+            "faults": self._tracker.faults,
+        }
+
+    async def _recover(self) -> None:
+        try:
+            await asyncio.to_thread(recover_orphans, Path(self._hello.store), self._writer, self._journal)
+        except (OSError, sqlite3.Error) as error:
+            self._journal.note(StoreFailed(label="recover", detail=str(error)))
+
+    async def finish(self, why: str) -> None:
+        """Nothing comes any more: close all, export, and let the store's thread end."""
+        self._tracker.close()
+        for trial in self._trials.open_ids:
+            self._close_soon(trial, whole=False, why=why)
+        self._closing.put_nowait(None)
+        closing, exporting, ticking = self._tasks
+        ticking.cancel()
+        await closing
+        await asyncio.to_thread(self._writer.flush, 5.0)
+        self._ending = True
+        self._export_wanted.set()
+        await exporting
+        await asyncio.to_thread(self._writer.close)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """`python -m fairtrial.middleware.sidecar --feed-fd N`."""
+    parser = argparse.ArgumentParser(
+        prog="fairtrial-observer", description="Started by `fairtrial serve`; not for people."
+    )
+    parser.add_argument("--feed-fd", type=int, required=True)
+    options = parser.parse_args(arguments)
+    asyncio.run(ServeObserver(open_link(options.feed_fd), Journal(sys.stderr)).run())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
