@@ -77,7 +77,7 @@ class ClosedTrial:
 
     trial: str
     why: str
-    """idle | evicted | end."""
+    """idle | evicted | told | end."""
     last_ns: int
 
 
@@ -313,10 +313,13 @@ class TrialResolver:
         return closed
 
     def forget(self, trial_id: str) -> None:
-        """An explicit trial is over; its owner has taken its token, alias and peer away."""
+        """Somebody says that a trial is over: an explicit one, whose token, alias and peer its owner has taken away, or
+        an implicit one, which the next `sweep` then tells."""
         trial = self._explicit.pop(trial_id, None)
         if trial is not None:
             self._unbind(trial)
+        elif trial_id in self._open:
+            self._close(self._open[trial_id], "told")
 
     def _expire(self) -> None:
         oldest_ns = self._now_ns - self._idle_ns

@@ -198,8 +198,9 @@ class ExchangeTracker:
             after_close=conn.closing,
         )
         conn.closing = conn.closing or _says_close(known.headers)
-        # More than a token may tell the trial, once the body is known; a token tells at once.
-        conn.ours = conn.ours or (token is not None and token in self._trials)
+        if token is not None and self._assigns is None and (trial := self._trials.get(token)) is not None:
+            # More may tell the trial once the body is known; under `run` nothing but the token does.
+            conn.add_trial(trial)
         if head is None:
             exchange.give_up("the request's head was not in the copy")
         if conn.blind is not None:
@@ -239,7 +240,8 @@ class ExchangeTracker:
         conn = self._conn(exchange.conn)
         exchange.assigned = self._whose(conn, exchange)
         trial = exchange.assigned.trial
-        conn.ours = conn.ours or trial is not None
+        if trial is not None:
+            conn.add_trial(trial)
         exchange.is_main = self._looks_main(exchange.request, trial)
         self._source.emit(
             attempt_started(conn, exchange),
@@ -364,24 +366,26 @@ class ExchangeTracker:
             exchange.holed = True
             exchange.give_up(conn.blind)
         wall_ns = self._clock.wall_at(record.t_ns)
-        self._source.emit(
-            Note(event="blind", text=conn.blind, fields={"conn": record.conn, "door": conn.door}),
-            wall_ns=wall_ns,
-            mono_ns=record.t_ns,
-        )
-        if conn.ours:
+        for subject in (None,) if not conn.trials else (Subject(trial=trial) for trial in conn.trials):
+            self._source.emit(
+                Note(event="blind", text=conn.blind, fields={"conn": record.conn, "door": conn.door}),
+                subject=subject,
+                wall_ns=wall_ns,
+                mono_ns=record.t_ns,
+            )
+        if conn.trials:
             conn.blind_since_ns = wall_ns
 
     def _end_blind(self, conn: Conn, t_ns: int) -> None:
-        """A gap ends with its connection.  One that never carried a token had no call of a trial to hide."""
+        """A gap ends with its connection.  One that never carried a request of a trial had no call to hide."""
         if conn.blind_since_ns is None:
             return
         until_ns = self._clock.wall_at(t_ns)
-        self._source.emit(
-            GapSeen(source="door", families=_FAMILIES, since_ns=conn.blind_since_ns, until_ns=until_ns, why=conn.blind),
-            wall_ns=until_ns,
-            mono_ns=t_ns,
+        gap = GapSeen(
+            source="door", families=_FAMILIES, since_ns=conn.blind_since_ns, until_ns=until_ns, why=conn.blind
         )
+        for trial in conn.trials:
+            self._source.emit(gap, subject=Subject(trial=trial), wall_ns=until_ns, mono_ns=t_ns)
         conn.blind_since_ns = None
 
     def _blocked(self, record: feed.Record) -> None:

@@ -24,6 +24,7 @@ Outcome = Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdo
 Party = Literal["client", "upstream", "fairtrial"]
 
 PARTIES: Final[Mapping[object, Party]] = {"client": "client", "upstream": "upstream", "fairtrial": "fairtrial"}
+MAX_TRIALS: Final = 64
 NO_HEAD: Final = RequestHead(method="", target="", headers=Headers())
 
 
@@ -137,8 +138,8 @@ class Conn:
     blind: str | None = None
     blind_since_ns: int | None = None
     """Wall ns since which calls of a trial may pass on it unseen."""
-    ours: bool = False
-    """It carried a request of a trial."""
+    trials: list[str] = field(default_factory=list[str])
+    """Whose requests it carried; the last 64."""
     closing: bool = False
     """A head on it said that the connection ends with its message."""
     lag_max_s: float = 0.0
@@ -146,6 +147,12 @@ class Conn:
     open: dict[int, Exchange] = field(default_factory=dict[int, Exchange])
     broken: list[tuple[Exchange, Ending, int]] = field(default_factory=list[tuple[Exchange, Ending, int]])
     """Ended before their time, and not yet reported: what CLOSE and the last BLOCKED say belongs to them."""
+
+    def add_trial(self, trial: str) -> None:
+        """It carried a request of this trial."""
+        if trial not in self.trials:
+            self.trials.append(trial)
+            del self.trials[:-MAX_TRIALS]
 
 
 def peer_host(peer: str | None) -> str | None:

@@ -279,6 +279,16 @@ def test_an_explicit_trial_is_never_idle_and_leads_nowhere_once_forgotten() -> N
     assert door.ask(ids=CLAUDE).trial == "i1"
 
 
+def test_an_implicit_trial_may_be_told_to_be_over() -> None:
+    door = Door()
+    door.ask(ids=CLAUDE, ends=False)
+    door.resolver.forget("i1")
+    assert [closed.why for closed in door.resolver.sweep(0)] == ["told"]
+    assert door.ask(ids=CLAUDE).trial == "i2"
+    door.end("attempt-1", response="resp_1")
+    assert door.ask(ids=(("previous_response_id", "resp_1"),)) == Assigned(why="no_identity")
+
+
 def test_the_end_closes_what_is_open() -> None:
     door = Door()
     door.ask(named="t42")

@@ -490,6 +490,16 @@ def test_a_blind_connection_is_noted_and_a_gap() -> None:
     assert (gap.since_ns, gap.until_ns) == (WALL_NS + since - MONO_NS, WALL_NS + wire.now_ns - MONO_NS)
 
 
+def test_a_blind_connection_is_a_gap_of_each_trial_that_used_it() -> None:
+    wire = Wire(assigns=Desk())
+    for _ in range(4):
+        one_call(wire)
+    wire.json(Kind.BLIND, {"side": "request", "reason": "x"})
+    wire.json(Kind.CLOSE, {"first": "client", "how": "fin"})
+    told = [(o.kind, o.subject.trial) for o in wire.observations if not o.kind.startswith("attempt.")]
+    assert told == [("trial.note", "trial-8"), ("coverage.gap", "trial-8")]
+
+
 def test_a_blind_connection_that_is_open_at_the_end_is_a_gap_up_to_it() -> None:
     wire = Wire()
     wire.request(anthropic_request())
