@@ -44,9 +44,9 @@ class JsonArrayFramer:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take bytes, give the elements that they complete."""
         elements: list[bytes] = []
-        at = 1 if self._escaped and chunk else 0
-        if chunk:
-            self._escaped = False
+        if not chunk:
+            return elements
+        at = 1 if self._escaped else 0
         begun = 0 if self.pending else None
         last = at
         for mark in _MARKS.finditer(chunk, at):
@@ -75,8 +75,9 @@ class JsonArrayFramer:
                     self.closed = True
         if begun is not None:
             self._keep(chunk[begun:])
-        # A backslash at the very end escapes the first byte of the next piece.
-        self._escaped = self._in_string and chunk.endswith(b"\\") and last < len(chunk)
+        # A backslash at the very end escapes the first byte of the next piece (outside a string too, as
+        # the marks above take it: no cut must change what broken bytes give).
+        self._escaped = chunk.endswith(b"\\") and last < len(chunk)
         return elements
 
     def finish(self) -> list[bytes]:

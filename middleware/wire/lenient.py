@@ -8,6 +8,7 @@ is no fault of the sender.  What this module does not do: read a body's meaning 
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Final
 
@@ -23,10 +24,16 @@ _HARMLESS: Final = ("$.usage", "$.id", "$.model", "$.created", "$.object")
 def tidied(body: bytes) -> bytes | None:
     """The body as strict JSON in UTF-8, None when it is no JSON to lenient readers either."""
     try:
-        value = json.loads(body.decode("utf-8-sig", "replace"), parse_constant=lambda _: None)
+        value = json.loads(body.decode("utf-8-sig", "replace"), parse_constant=lambda _: None, parse_float=_finite)
         return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
     except (ValueError, RecursionError):
         return None
+
+
+def _finite(text: str) -> float | None:
+    """1e999 is infinite to lenient readers, and strict JSON has no word for that."""
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def refused_field(error: msgspec.ValidationError) -> str | None:

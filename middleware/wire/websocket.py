@@ -115,8 +115,8 @@ class MessageReader:
         self._max_bytes = max_bytes
         self._in = 0
         self._out = 0
-        self._parts: list[bytes] = []
-        self._size = 0
+        self._carry = bytearray()  # no list of pieces: a message may come as millions of frames
+        self._within = False
         self._skipping = False
         agreed: list[Extension] = []
         for offer in (part.strip() for part in (extensions or "").split(",")):
@@ -137,7 +137,7 @@ class MessageReader:
     @property
     def pending(self) -> bool:
         """Whether a message is half there."""
-        return bool(self._parts) or self._skipping
+        return self._within or self._skipping
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take bytes, give the messages that they complete."""
@@ -173,24 +173,23 @@ class MessageReader:
             self._keep(payload)
             if frame.frame_finished and frame.message_finished:
                 if not self._skipping:
-                    messages.append(b"".join(self._parts))
+                    messages.append(bytes(self._carry))
                 self._let_go()
 
     def _keep(self, payload: bytes) -> None:
         if self._skipping:
             return
-        self._size += len(payload)
-        if self._size > self._max_bytes:
+        if len(self._carry) + len(payload) > self._max_bytes:
             self._let_go()
             self._skipping = True
             self.skipped += 1
         else:
-            self._parts.append(payload)
+            self._within = True
+            self._carry += payload
 
     def _let_go(self) -> None:
-        self._parts.clear()
-        self._size = 0
-        self._skipping = False
+        self._carry.clear()
+        self._within = self._skipping = False
 
     def _fail(self, why: str) -> None:
         self.failed = why
