@@ -3,26 +3,34 @@
 In: an `Upstream` and the settings.  Out: a paused `Link` and a `DialReport`, or `DialFailed` with the report
 of how far it got.  Through a proxy an https upstream is reached by CONNECT; for an http upstream the
 proxy itself is the peer and `coupled.py` writes absolute-form targets.  It never retries; trying each
-address of a name once, started 250 ms apart, is one attempt (RFC 8305, without its sorting).
+address of a name once, started 250 ms apart, is one attempt (RFC 8305).
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import functools
 import ipaddress
+import itertools
 import os
 import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from fairtrial.middleware.relay.descriptors import Descriptors
 from fairtrial.middleware.relay.ends import HangupWatch, Link
 from fairtrial.middleware.relay.settings import ClientTls, Proxy, RelaySettings, Upstream
 
+if TYPE_CHECKING:
+    from fairtrial.middleware.relay.tls import TlsLink
+    from fairtrial.middleware.relay.tls_proxy import OuterTls
+
 _STAGGER_S: Final = 0.25
+_NOTICED_S: Final = 0.001
 _MAX_PROXY_HEAD_BYTES: Final = 16 * 1024
 _FULL_S: Final = (0.005, 0.1)
 """A unix socket whose queue is full says so at once: asked again after the first, at most after the second."""
@@ -31,7 +39,11 @@ _Address = tuple[int, tuple[str, int] | tuple[str, int, int, int] | str]
 
 @dataclass(slots=True)
 class DialReport:
-    """One dial; None is "not reached" or "not needed" (an address needs no DNS)."""
+    """One dial; None is "not reached" or "not needed" (an address needs no DNS).
+
+    `proxy_s`: from the proxy's connection to its answer, its own TLS included.  `descriptor_s`: the wait for a free
+    descriptor, where there was one.
+    """
 
     stage: str = "dns"
     ok: bool = False
@@ -39,6 +51,7 @@ class DialReport:
     connect_s: float | None = None
     proxy_s: float | None = None
     tls_s: float | None = None
+    descriptor_s: float | None = None
     remote: str | None = None
     via_proxy: str | None = None
     proxy_mode: str | None = None
@@ -112,14 +125,20 @@ class Dialler:
         upstream: Upstream,
         settings: RelaySettings,
         trust: Trust | None = None,
+        room: Descriptors | None = None,
     ) -> None:
         self._loop = loop
         self._watch = watch
         self._upstream = upstream
         self._settings = settings
+        self._room = room if room is not None else Descriptors(loop)
+        self._lookups: dict[tuple[str, int], asyncio.Future[list[_Address]]] = {}
+        self._proxy_trust = trust if trust is not None else Trust(loop, settings.ca_files)
         if upstream.tls is not None:
             trust = Trust(loop, settings.ca_files if upstream.tls.ca_file is None else (), upstream.tls)
-        self._trust = trust if trust is not None else Trust(loop, settings.ca_files)
+        else:
+            trust = self._proxy_trust
+        self._trust = trust
         self._proxy_error: str | None = None
         self.proxy: Proxy | None = None
         try:
@@ -136,6 +155,8 @@ class Dialler:
         """Read the certificates, if this upstream needs them, before the first dial asks for it."""
         if self._upstream.scheme == "https":
             self._trust.warm_up()
+        if self.proxy is not None and self.proxy.tls:
+            self._proxy_trust.warm_up()
 
     async def dial(self) -> tuple[Link, DialReport]:
         """Connect.  Raises `DialFailed`; cancellation leaves no socket behind."""
@@ -164,28 +185,66 @@ class Dialler:
             host, port = (proxy.host, proxy.port) if proxy is not None else (upstream.host, upstream.port)
             addresses = await self._resolve(host, port, report)
         report.stage = "connect"
+        sock = await self._socket(addresses[0][0], report)
         began = monotonic_ns()
         async with asyncio.timeout(self._settings.connect_timeout_s):
-            sock = await self._connect(addresses, report)
+            sock = await self._connect(addresses, sock, report)
         report.connect_s = (monotonic_ns() - began) / 1e9
         try:
             report.remote = _prepare(sock, upstream)
-            if proxy is not None and not self.absolute_form:
-                report.stage = "proxy"
-                began = monotonic_ns()
-                async with asyncio.timeout(self._settings.connect_timeout_s):
-                    await self._ask_proxy(sock, proxy, report)
-                report.proxy_s = (monotonic_ns() - began) / 1e9
-            if upstream.scheme == "https":
-                report.stage = "tls"
-                link: Link = await self._start_tls(sock, report)
-            else:
-                link = Link(self._loop, sock, self._watch)
+            link = await self._speak(sock, report)
         except BaseException:
             sock.close()
             raise
         report.ok, report.stage = True, "done"
         return link
+
+    async def _speak(self, sock: socket.socket, report: DialReport) -> Link:
+        """Whatever stands between a connected socket and the first request."""
+        from fairtrial.middleware.relay.tls import TlsLink
+        from fairtrial.middleware.relay.tls_proxy import OuterTls, TunnelledTlsLink
+
+        upstream, proxy = self._upstream, self.proxy
+        outer: OuterTls | None = None
+        if proxy is not None and (proxy.tls or not self.absolute_form):
+            report.stage = "proxy"
+            context = await self._proxy_trust.context() if proxy.tls else None
+            began = monotonic_ns()
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                if context is not None and self.absolute_form:
+                    link = await _handshake(TlsLink(self._loop, sock, self._watch, context, proxy.host))
+                    report.proxy_s = (monotonic_ns() - began) / 1e9
+                    return link
+                if context is not None:
+                    outer = OuterTls(self._loop, sock, context, proxy.host)
+                    await outer.handshake()
+                await self._ask_proxy(sock, outer, proxy, report)
+            report.proxy_s = (monotonic_ns() - began) / 1e9
+        if upstream.scheme != "https":
+            return Link(self._loop, sock, self._watch)
+        report.stage = "tls"
+        context = await self._trust.context()
+        began = monotonic_ns()
+        try:
+            async with asyncio.timeout(self._settings.connect_timeout_s):
+                if outer is None:
+                    return await _handshake(TlsLink(self._loop, sock, self._watch, context, upstream.host))
+                return await _handshake(TunnelledTlsLink(self._loop, sock, self._watch, context, upstream.host, outer))
+        finally:
+            report.tls_s = (monotonic_ns() - began) / 1e9
+
+    async def _socket(self, family: int, report: DialReport) -> socket.socket:
+        """A socket, as soon as there is a descriptor for it; that wait is ours, so it is no part of `connect_s`."""
+        began = monotonic_ns()
+        try:
+            return await self._room.take(
+                lambda: socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK),
+                self._settings.connect_timeout_s,
+            )
+        finally:
+            waited_s = (monotonic_ns() - began) / 1e9
+            if waited_s > _NOTICED_S:
+                report.descriptor_s = waited_s
 
     async def _resolve(self, host: str, port: int, report: DialReport) -> list[_Address]:
         try:
@@ -198,28 +257,46 @@ class Dialler:
             return [(socket.AF_INET6, (host, port, 0, 0))]
         began = monotonic_ns()
         try:
-            # Not `loop.getaddrinfo`: uvloop's own threads are made at its first use, and where none can be made (a
-            # fork bomb under a limit of processes) it aborts the whole process.
-            found = await self._loop.run_in_executor(
-                None, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-            )
-        except RuntimeError as error:
-            raise OSError(errno.EAGAIN, f"no thread to resolve {host} in ({error})") from error
+            async with asyncio.timeout(self._settings.dns_timeout_s):
+                return await self._look_up(host, port)
+        except TimeoutError as error:
+            text = f"no answer for {host} in {self._settings.dns_timeout_s:g} s"
+            raise OSError(errno.ETIMEDOUT, text) from error
         finally:
             report.dns_s = (monotonic_ns() - began) / 1e9
-        addresses: list[_Address] = []
-        for family, _kind, _proto, _name, sockaddr in found:
-            if family in (socket.AF_INET, socket.AF_INET6) and (family, sockaddr) not in addresses:
-                addresses.append((family, sockaddr))  # type: ignore[arg-type]  # typeshed allows AF_PACKET shapes
-        if not addresses:
-            raise OSError(errno.EADDRNOTAVAIL, f"no address for {host}")
-        return addresses
 
-    async def _connect(self, addresses: list[_Address], report: DialReport) -> socket.socket:
+    async def _look_up(self, host: str, port: int) -> list[_Address]:
+        """Asked once for all dials that wait for the same name: threads are few, and a silent resolver holds each for
+        long.  Nothing is kept once it is answered.
+        """
+        asked = self._lookups.get((host, port))
+        if asked is None:
+            # A resolver that finds no descriptor says that there is no such name: so there must be one first.
+            await self._room.take(_open_and_close, self._settings.connect_timeout_s)
+            asked = self._lookups.get((host, port))
+        if asked is None:
+            # Not `loop.getaddrinfo`: uvloop's own threads are made at its first use, and where none can be made (a
+            # fork bomb under a limit of processes) it aborts the whole process.
+            try:
+                asked = self._loop.run_in_executor(None, _resolve, host, port)
+            except RuntimeError as error:
+                raise OSError(errno.EAGAIN, f"no thread to resolve {host} in ({error})") from error
+            self._lookups[host, port] = asked
+            asked.add_done_callback(lambda done: self._looked_up((host, port), done))
+        return await asyncio.shield(asked)
+
+    def _looked_up(self, name: tuple[str, int], done: asyncio.Future[list[_Address]]) -> None:
+        del self._lookups[name]
+        if not done.cancelled():
+            done.exception()  # whoever asked may be gone
+
+    async def _connect(self, addresses: list[_Address], first: socket.socket, report: DialReport) -> socket.socket:
+        """Each address once, started 250 ms apart or as soon as another has failed; `first` is the first one's."""
         if len(addresses) == 1:
             report.tried = 1
-            return await self._connect_one(addresses[0])
+            return await self._connect_one(addresses[0], first)
         waiting = list(addresses)
+        spare: socket.socket | None = first
         running: set[asyncio.Task[socket.socket]] = set()
         failure: OSError | None = None
         won: socket.socket | None = None
@@ -227,7 +304,12 @@ class Dialler:
             while won is None and (waiting or running):
                 if waiting:
                     report.tried += 1
-                    running.add(self._loop.create_task(self._connect_one(waiting.pop(0)), name="dial-address"))
+                    attempt = self._connect_one(waiting.pop(0), spare)
+                    task = self._loop.create_task(attempt, name="dial-address")
+                    if spare is not None:
+                        task.add_done_callback(functools.partial(_close_cancelled, spare))
+                        spare = None
+                    running.add(task)
                 done, running = await asyncio.wait(
                     running, timeout=_STAGGER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -249,9 +331,10 @@ class Dialler:
             raise failure or OSError(errno.EHOSTUNREACH, "no address answered")
         return won
 
-    async def _connect_one(self, address: _Address) -> socket.socket:
+    async def _connect_one(self, address: _Address, sock: socket.socket | None) -> socket.socket:
         family, sockaddr = address
-        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        if sock is None:
+            sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         try:
             await _connect(self._loop, sock, sockaddr)
         except BaseException:
@@ -259,16 +342,17 @@ class Dialler:
             raise
         return sock
 
-    async def _ask_proxy(self, sock: socket.socket, proxy: Proxy, report: DialReport) -> None:
+    async def _ask_proxy(self, sock: socket.socket, outer: OuterTls | None, proxy: Proxy, report: DialReport) -> None:
         upstream = self._upstream
         host = f"[{upstream.host}]" if ":" in upstream.host else upstream.host
         ask = f"CONNECT {host}:{upstream.port} HTTP/1.1\r\nHost: {host}:{upstream.port}\r\n"
         if proxy.authorization is not None:
             ask += f"Proxy-Authorization: {proxy.authorization}\r\n"
-        await self._loop.sock_sendall(sock, (ask + "\r\n").encode("latin-1"))
+        wire = (ask + "\r\n").encode("latin-1")
+        await (self._loop.sock_sendall(sock, wire) if outer is None else outer.sendall(wire))
         head = b""
         while not head.endswith(b"\r\n\r\n"):  # byte by byte: what follows belongs to the tunnel
-            piece = await self._loop.sock_recv(sock, 1)
+            piece = await (self._loop.sock_recv(sock, 1) if outer is None else outer.recv(1))
             if not piece or len(head) > _MAX_PROXY_HEAD_BYTES:
                 raise ConnectionResetError(errno.ECONNRESET, "the proxy closed without an answer to CONNECT")
             head += piece
@@ -278,21 +362,19 @@ class Dialler:
             report.status = status
             raise OSError(errno.ECONNREFUSED, f"the proxy answered CONNECT with {status}")
 
-    async def _start_tls(self, sock: socket.socket, report: DialReport) -> Link:
-        from fairtrial.middleware.relay.tls import TlsLink
 
-        context = await self._trust.context()
-        began = monotonic_ns()
-        link = TlsLink(self._loop, sock, self._watch, context, self._upstream.host)
-        try:
-            async with asyncio.timeout(self._settings.connect_timeout_s):
-                await link.handshake()
-        except BaseException:
-            link.reset()
-            raise
-        finally:
-            report.tls_s = (monotonic_ns() - began) / 1e9
-        return link
+async def _handshake(link: TlsLink) -> TlsLink:
+    try:
+        await link.handshake()
+    except BaseException:
+        link.reset()
+        raise
+    return link
+
+
+def _close_cancelled(sock: socket.socket, task: asyncio.Task[socket.socket]) -> None:
+    if task.cancelled():  # perhaps before it began, and then nobody else closes it
+        sock.close()
 
 
 def _close_result(task: asyncio.Task[socket.socket]) -> None:
@@ -309,6 +391,26 @@ def _prepare(sock: socket.socket, upstream: Upstream) -> str:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
     peer = sock.getpeername()
     return f"{peer[0]}:{peer[1]}"
+
+
+def _resolve(host: str, port: int) -> list[_Address]:
+    """The addresses of a name, families in turn so that a family without a way out costs one step, not one for each
+    of its addresses (RFC 8305 section 4).  Raises `OSError`.  Runs in a thread.
+    """
+    families: dict[int, list[_Address]] = {}
+    for family, _kind, _proto, _name, sockaddr in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        if family in (socket.AF_INET, socket.AF_INET6):
+            address: _Address = (family, sockaddr)  # type: ignore[assignment]  # typeshed allows AF_PACKET shapes
+            found = families.setdefault(family, [])
+            if address not in found:
+                found.append(address)
+    if not families:
+        raise OSError(errno.EADDRNOTAVAIL, f"no address for {host}")
+    return [address for turn in itertools.zip_longest(*families.values()) for address in turn if address is not None]
+
+
+def _open_and_close() -> None:
+    os.close(os.eventfd(0))
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: tuple[object, ...] | str) -> None:

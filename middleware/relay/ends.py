@@ -138,6 +138,12 @@ class Link:
         poll.register(self._fd, 0)
         return any(events & (select.POLLHUP | select.POLLERR) for _, events in poll.poll(0))
 
+    def readable(self) -> bool:
+        """Whether something has arrived that was not read yet, an ending included."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLIN | select.POLLRDHUP)
+        return bool(poll.poll(0))
+
     def resume(self) -> None:
         """Read.  Nothing happens once the read side has ended."""
         if self._reading or self.closed or self.read_ended:

@@ -4,8 +4,8 @@ In: the environment as the user has it, what the user asked for, and (second hal
 Out: first an `EnvironmentPlan` (the doors to open), then a `ChildEnvironment` (the new variables, the list of
 mutations).  Pure: no file, no socket, no `os.environ`.  The rules are the table of DESIGN section 5.
 
-A door stands for one *origin* (scheme, host, port).  What follows the origin in a variable, its path and query, stays
-in the variable behind the door's token, so `https://host/api/anthropic` becomes
+A door stands for one *origin* (scheme, host, port; or a unix socket).  What follows the origin in a variable, its path
+and query, stays in the variable behind the door's token, so `https://host/api/anthropic` becomes
 `http://127.0.0.1:PORT/t/TOKEN/api/anthropic` and the request target reaches the upstream as the client wrote it.
 `settings_files.py` does the same for settings that are no variables; `docker_upstream.py` finds the engine.
 """
@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from fairtrial.middleware.core.masking import mask_url, mask_value
 
@@ -249,6 +249,19 @@ def point_to(base: str, rest: str, login: str = "") -> str:
     return f"{scheme}://{login}{tail}{rest}"
 
 
+def split_target(url: str) -> tuple[str, str, str] | None:
+    """As `split_origin`, for an address that the user gives for fairtrial: also `unix:///path`, and
+    `http+unix://%2Fpath/base`, whose origin is the socket.
+    """
+    scheme, _, rest = url.strip().partition("://")
+    if scheme == "unix" and rest.startswith("/"):
+        return f"unix://{rest}", "", ""
+    if scheme == "http+unix" and rest.lower().startswith("%2f"):
+        path, slash, base = rest.partition("/")
+        return f"unix://{unquote(path)}", slash + base, ""
+    return split_origin(url)
+
+
 def split_origin(url: str) -> tuple[str, str, str] | None:
     """(origin, path and query, `user:password@` or "") of an http(s) URL; None when it is none."""
     try:
@@ -292,7 +305,7 @@ class _Planner:
                 self.point(provider, variable, wishes.upstreams[provider], "asked for by --upstream")
             elif variable in held:
                 source = "what a settings file held" if variable in wishes.held else "what the variable held"
-                self.point(provider, variable, held[variable], f"{source} is behind the door")
+                self.point(provider, variable, held[variable], f"{source} is behind the door", asked=False)
             elif not held:
                 # With one of two variables set, the other stays unset: a client that reads both would turn away from
                 # the user's address if ours appeared in the one it prefers.
@@ -301,11 +314,12 @@ class _Planner:
                     url += "/v1"
                 self.point(provider, variable, url, "the provider's own address is behind the door")
 
-    def point(self, name: str, variable: str, url: str, why: str) -> None:
+    def point(self, name: str, variable: str, url: str, why: str, *, asked: bool = True) -> None:
+        """Let a variable point to the door of `url`.  `asked`: the user gave it to us; else a client reads it too."""
         if variable in self._wishes.leave:
             self.notes.append(Note("environment.left_alone", f"{variable}: {self._wishes.leave[variable]}", say=True))
             return
-        found = split_origin(url)
+        found = split_target(url) if asked else split_origin(url)
         if found is None:
             self.notes.append(
                 Note(

@@ -9,6 +9,7 @@ end of the socket that feeds it.  `observer_link.py` does the rest.
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import socket
 import sys
@@ -83,7 +84,8 @@ def _launch(command: Sequence[str], environ: Mapping[str, str], log: str) -> Lau
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, log, log_flags, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
-        *((os.POSIX_SPAWN_CLOSE, inherited) for inherited in _inheritable() if inherited > _FEED_FD),
+        # One above the limit (lowered since it was opened) would make the whole start fail, so it is left open.
+        *((os.POSIX_SPAWN_CLOSE, inherited) for inherited in _inheritable() if _FEED_FD < inherited < _limit()),
     ]
     try:
         pid = os.posix_spawn(
@@ -105,6 +107,11 @@ def _launch(command: Sequence[str], environ: Mapping[str, str], log: str) -> Lau
     finally:
         theirs.close()
     return Launched(pid, ours)
+
+
+def _limit() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return soft if soft != resource.RLIM_INFINITY else sys.maxsize
 
 
 def _inheritable() -> list[int]:

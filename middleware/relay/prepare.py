@@ -208,10 +208,10 @@ def _settings(options: RunOptions, environ: Mapping[str, str], notes: list[Note]
 def _check_addresses(settings: config.Config) -> None:
     known = list(environment.DEFAULT_URLS)
     for name, url in (*settings.upstreams.items(), *settings.routes.items()):
-        if environment.split_origin(url) is None:
+        if environment.split_target(url) is None:
             raise ConfigError(
                 f"The address of `{name}` in the settings, {mask_url(url)!r}, is no http(s) address.",
-                remedy="Write it in full, such as https://host/path.",
+                remedy="Write it in full, such as https://host/path or unix:///run/llm.sock.",
                 key=name,
             )
     for name in settings.upstreams:

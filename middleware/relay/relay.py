@@ -17,6 +17,7 @@ from time import monotonic_ns
 from typing import Final, Protocol, TypeVar
 
 from fairtrial.middleware.relay.coupled import Pair, Route
+from fairtrial.middleware.relay.descriptors import OUT_OF_ROOM, Descriptors
 from fairtrial.middleware.relay.dial import Dialler, Trust
 from fairtrial.middleware.relay.ends import HangupWatch, Link
 from fairtrial.middleware.relay.feed import FeedSender, LoopLag
@@ -26,8 +27,9 @@ from fairtrial.middleware.wire.feed import Kind
 
 _ACCEPT_BATCH: Final = 64
 _ACCEPT_PAUSE_S: Final = 0.1
+_QUIET_S: Final = 1.0
+"""A connection must have been idle for so long before it is ended to make room for another."""
 _BACKLOG: Final = 1024
-_OUT_OF_ROOM: Final = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
@@ -110,6 +112,10 @@ class Relay:
         self._trust: Trust | None = None
         self._lag: LoopLag | None = None
         self._emptied: asyncio.Event | None = None
+        self._room: Descriptors | None = None
+        self._full_since_ns = 0
+        """Since when no connection is taken; 0: they are."""
+        self._again: asyncio.TimerHandle | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -144,7 +150,7 @@ class Relay:
             watch = self._begin()
             if self._trust is None:
                 self._trust = Trust(self.loop, self.settings.ca_files)
-            dialler = Dialler(self.loop, watch, upstream, self.settings, self._trust)
+            dialler = Dialler(self.loop, watch, upstream, self.settings, self._trust, self._room)
             listener.setblocking(False)
             door = make(upstream, dialler, listener)
         except BaseException:
@@ -169,26 +175,32 @@ class Relay:
         )
         return door
 
+    def close_door(self, door: Door) -> None:
+        """Listen no more at this door; what came through it goes on."""
+        self.doors.remove(door)
+        self.loop.remove_reader(door.listener.fileno())
+        door.listener.close()
+
     def _begin(self) -> HangupWatch:
         if self._watch is None:
             self._loop = asyncio.get_running_loop()
             self._watch = HangupWatch(self._loop)
             self._lag = LoopLag(self._loop, self._on_lag)
+            self._room = Descriptors(self._loop)
         return self._watch
 
     def _accept(self, listener: socket.socket, route: Route) -> None:
         assert self._watch is not None
         assert self._lag is not None
-        for _ in range(_ACCEPT_BATCH):
+        for _ in range(self._may_accept()):
             try:
                 sock, address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
                 self.counters.accept_failed += 1
-                if error.errno in _OUT_OF_ROOM:
-                    self.loop.remove_reader(listener.fileno())
-                    self.loop.call_later(_ACCEPT_PAUSE_S, self._accept_again, listener, route)
+                if error.errno in OUT_OF_ROOM:
+                    self._accept_no_more()
                 return
             sock.setblocking(False)
             peer = "unix"
@@ -208,9 +220,60 @@ class Relay:
             else:
                 self._lag.start()
 
-    def _accept_again(self, listener: socket.socket, route: Route) -> None:
-        if listener.fileno() != -1:
-            self.loop.add_reader(listener.fileno(), self._accept, listener, route)
+    def _may_accept(self) -> int:
+        """How many of those that knock may come in now.  The others wait in the listener's queue, not refused."""
+        assert self._room is not None
+        most = self._room.connections(len(self._pairs), self._connected, _ACCEPT_BATCH)
+        if not most and self._make_room():
+            most = self._room.connections(len(self._pairs), self._connected, 1)
+        if not most:
+            self._accept_no_more()
+        elif self._full_since_ns:
+            self._enough()
+        return most
+
+    def _connected(self) -> int:
+        return sum(pair.has_upstream for pair in self._pairs.values())
+
+    def _make_room(self) -> bool:
+        """End one connection that carries nothing: one that never had a request, where there is none the one that is
+        idle longest.
+        """
+        idle = [pair for pair in self._pairs.values() if pair.idle]
+        unused = [pair for pair in idle if not pair.has_upstream]
+        before_ns = monotonic_ns() - int(_QUIET_S * 1e9)
+        for pair in sorted(unused or idle, key=lambda pair: pair.quiet_since_ns):
+            if pair.quiet_since_ns > before_ns:
+                return False
+            if pair.retire():
+                self.counters.made_room += 1
+                return True
+        return False
+
+    def _accept_no_more(self) -> None:
+        """Until a connection ends, or until the next look: whatever waits at a door must not keep the loop awake."""
+        if not self._full_since_ns:
+            self._full_since_ns = monotonic_ns()
+            self.counters.accept_waits += 1
+            self.feed.record_json(Kind.NOTE, {"event": "descriptors.short", "connections": len(self._pairs)})
+        for door in self.doors:
+            self.loop.remove_reader(door.listener.fileno())
+        if self._again is not None:
+            self._again.cancel()
+        self._again = self.loop.call_later(_ACCEPT_PAUSE_S, self._accept_again)
+
+    def _enough(self) -> None:
+        waited_s = (monotonic_ns() - self._full_since_ns) / 1e9
+        self._full_since_ns = 0
+        self.feed.record_json(Kind.NOTE, {"event": "descriptors.enough", "waited_s": waited_s})
+
+    def _accept_again(self) -> None:
+        self._again = None
+        assert self._room is not None
+        if self._full_since_ns and self._room.connections(len(self._pairs), self._connected, 1):
+            self._enough()
+        for door in self.doors:
+            self.loop.add_reader(door.listener.fileno(), self._accept, door.listener, door)
 
     # ------------------------------------------------------------------ what pairs report
 
@@ -218,6 +281,11 @@ class Relay:
         """A pair is over."""
         if self._pairs.pop(pair.conn, None) is not None:
             self.counters.open_pairs -= 1
+        if self._room is not None:
+            self._room.freed()
+        if self._again is not None:
+            self._again.cancel()
+            self._again = self.loop.call_later(0, self._accept_again)
         if not self._pairs:
             if self._lag is not None:
                 self._lag.stop()
@@ -272,6 +340,9 @@ class Relay:
 
     async def close(self, grace_s: float) -> None:
         """Stop listening, let what is in flight end for `grace_s` seconds, then abort the rest as fairtrial's doing."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
         doors, self.doors = self.doors, []
         for door in doors:
             self.loop.remove_reader(door.listener.fileno())

@@ -19,7 +19,7 @@ PROVIDERS: Final = ("anthropic", "openai", "gemini")
 """Names that `--upstream` knows; any other address is given by its variable: `--route VAR=URL`."""
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_URL: Final = re.compile(r"https?://[^/?#\s]+[^\s]*", re.IGNORECASE)
+_URL: Final = re.compile(r"(?:https?://[^/?#\s]+|unix:///|http\+unix://%2f)[^\s]*", re.IGNORECASE)
 
 _EPILOG: Final = """\
 COMMAND keeps its stdin, stdout, stderr, terminal, signals, working folder and
@@ -268,6 +268,6 @@ def _pair(option: str, text: str, shape: str) -> tuple[str, str]:
     if not _URL.fullmatch(url):
         raise UsageError(
             f"{option} {name}: {url!r} is no address.",
-            remedy="Write it in full, such as https://host/path (http or https).",
+            remedy="Write it in full, such as https://host/path (http or https), or unix:///run/llm.sock.",
         )
     return name, url

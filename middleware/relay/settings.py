@@ -98,11 +98,12 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """One HTTP proxy.  `authorization` is the value of Proxy-Authorization, a secret."""
+    """One HTTP proxy, with `tls` itself reached by https.  `authorization` is that of Proxy-Authorization, a secret."""
 
     host: str
     port: int
     authorization: str | None = field(default=None, repr=False)
+    tls: bool = False
 
     @property
     def label(self) -> str:
@@ -130,13 +131,13 @@ class ProxySettings:
         if not value or self.bypasses(upstream.host, upstream.port):
             return None
         parts = urlsplit(value if "://" in value else f"http://{value}")
-        if parts.scheme != "http" or not parts.hostname:
-            raise ValueError(f"only http:// proxies are spoken to, not {parts.scheme}://")
+        if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
+            raise ValueError(f"only http:// and https:// proxies are spoken to, not {parts.scheme}://")
         secret = None
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
             secret = "Basic " + base64.b64encode(pair.encode()).decode()
-        return Proxy(parts.hostname, parts.port or 80, secret)
+        return Proxy(parts.hostname, parts.port or DEFAULT_PORTS[parts.scheme], secret, tls=parts.scheme == "https")
 
     def bypasses(self, host: str, port: int) -> bool:
         """Whether NO_PROXY names this host: `*`, a name and what is under it, an address, a CIDR, each with :port."""
@@ -178,6 +179,8 @@ class RelaySettings:
     proxy: ProxySettings = field(default_factory=ProxySettings)
     ca_files: tuple[str, ...] = ()
     """Files and folders of CA certificates in addition to the system's store."""
+    dns_timeout_s: float = 30.0
+    """For the name: a resolver tries several servers, some seconds each."""
     connect_timeout_s: float = 10.0
     """For each of TCP connect (all addresses), the proxy's answer, and the TLS handshake."""
     head_timeout_s: float = 60.0
@@ -202,6 +205,10 @@ class Counters:
     refused: int = 0
     dial_failed: int = 0
     accept_failed: int = 0
+    accept_waits: int = 0
+    """How often no more connections were taken for a while, because descriptors ran short."""
+    made_room: int = 0
+    """Idle connections that were ended for another's sake."""
     swallowed: int = 0
     """Exceptions in observing code, and faults of ours that ended a pair."""
     last_swallowed: str = ""

@@ -14,6 +14,7 @@ from fairtrial.middleware.relay.environment import (
     child_environment,
     plan_doors,
     split_origin,
+    split_target,
     trace_context,
 )
 
@@ -262,3 +263,23 @@ def test_extra_doors_are_opened_and_point_nowhere() -> None:
 def test_an_origin_is_split_off_with_path_query_and_login() -> None:
     assert split_origin("https://u:p@h:1/a/b?c=d#e") == ("https://h:1", "/a/b?c=d", "u:p@")
     assert split_origin("https://h:port/") is None
+
+
+def test_a_socket_that_the_user_names_is_behind_a_door_on_a_port() -> None:
+    wishes = Wishes(upstreams={"openai": "http+unix://%2Frun%2Fllm.sock/v1", "anthropic": "unix:///run/other.sock"})
+    plan = plan_doors({}, wishes)
+    assert (doors(plan)["openai"], doors(plan)["anthropic"]) == ("unix:///run/llm.sock", "unix:///run/other.sock")
+    env = child({}, wishes)
+    assert env["OPENAI_BASE_URL"] == f"http://127.0.0.1:4001/t/{TOKEN}/v1"
+    assert env["ANTHROPIC_BASE_URL"] == f"http://127.0.0.1:4000/t/{TOKEN}"
+
+
+def test_a_socket_that_a_variable_holds_is_its_clients_own_affair() -> None:
+    plan = plan_doors({"OPENAI_BASE_URL": "unix:///run/llm.sock"}, Wishes())
+    assert "openai" not in doors(plan)
+    assert [note.event for note in plan.notes] == ["environment.not_an_address"]
+
+
+@pytest.mark.parametrize("url", ["unix://run/x.sock", "http+unix://run/x.sock", "unix:", "ftp://h/"])
+def test_what_names_no_socket_is_no_target(url: str) -> None:
+    assert split_target(url) is None
