@@ -1,276 +1,364 @@
-"""The relay beside a parse-nothing splice, nginx and aiohttp: latency, throughput, streams, abort, memory; in one run.
+"""The relay beside direct, a parse-nothing splice, nginx and aiohttp: latency, throughput, streams; in one run.
 
-`python -m tests.bench relay`, or `python -m tests.bench.relay KIND …` for the bare table.  Everything is on
-loopback and bounded in time.  Ratios within one run count; absolute figures depend on the machine, and on what else
-it does: all kinds are measured in turn, several times, and the spread over the rounds is each row's noise.
+`python -m tests.bench relay`.  The relay is a real `fairtrial run` with its real observer: recorded, stored and
+exported to a collector.  All kinds are up at once and measured in turn, slice by slice, several rounds with new
+processes for each; before each slice ours have nothing left to do.  Ratios within one run count, and the spread over
+the rounds is each row's noise.  The proxy has a core to itself; client, upstream, observer and collector share the
+others.
 """
 
 from __future__ import annotations
 
-import resource
-import shutil
-import ssl
+import asyncio
+import json
+import os
 import statistics
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Self
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Final, Literal, Self
 
-import trustme
 import uvloop
 
-from tests.bench.relay_load import abort, fresh, hold, load, serve, stream
-from tests.bench.rows import Row
+from tests.bench.observed import ROOT, Observing, Run, Upstreams
+from tests.bench.processes import OTHER_CORES, PROXY_CORE, Process, on, raise_file_limit, settle
+from tests.bench.relay_load import Door, Heard, load, streams
+from tests.bench.relay_proxies import NGINX_PATH
+from tests.bench.rows import Row, percentile, spread
 
-SECONDS = 1.0
-ROUNDS = 5
-CROWD = 32
-HELD_STREAMS = 500
-KINDS = (
+ROUNDS: Final = 5
+CROWD: Final = 32
+KINDS: Final = (
     "direct",
     "splice",
     "nginx",
     "relay",
-    "relay-unobserved",
+    "relay-alone",
     "relay-saturated",
     "aiohttp",
     "nginx-tls",
     "relay-tls",
 )
-"""What the bare table shows; `-tls`: the upstream speaks TLS, the client never does."""
+"""`-tls`: the upstream speaks TLS, the client never does.  `relay-alone`: its observer reads and does nothing else;
+`relay-saturated`: its observer takes 3 MB/s, so that the feed overflows."""
+
+_OBSERVING: Final[Mapping[str, Observing]] = {"relay-alone": "keeps-up", "relay-saturated": "saturated"}
+
+Took = dict[tuple[str, str], list[float]]
+"""(kind, figure) → one value per round."""
 
 
 @dataclass(slots=True)
-class Measured:
-    """One proxy in one round; times in seconds, CPU time of the proxy's process alone."""
+class Effort:
+    """How long each slice lasts, in seconds."""
 
-    idle_mb: float
-    alone_s: list[float]
-    crowd_per_s: float
-    call_cpu_s: float
-    fresh_s: list[float]
-    event_s: list[float]
-    event_cpu_s: float
-    abort_s: list[float]
-    rss_mb: float
-
-    @property
-    def alone_p50_s(self) -> float:
-        return statistics.median(self.alone_s)
-
-    @property
-    def fresh_p50_s(self) -> float:
-        return statistics.median(self.fresh_s)
-
-    @property
-    def event_p50_s(self) -> float:
-        return statistics.median(self.event_s)
+    rounds: int = ROUNDS
+    alone_s: float = 0.4
+    crowd_s: float = 0.6
+    fresh_s: float = 0.3
+    first_s: float = 0.9
+    stream: bool = True
 
 
+QUICK: Final = Effort(rounds=1, alone_s=0.05, crowd_s=0.05, fresh_s=0.05, first_s=0.1)
+
+
+@dataclass(slots=True)
 class Proxy:
-    """A proxy in front of an upstream of its own, for a `with` block inside a loop."""
+    """One kind, up and ready; nothing where the clients talk to the upstream directly."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
-        self.gone: list[float] = []
+    kind: str
+    door: Door
+    process: Process | None = None
+    observer: Process | None = None
 
-    async def __aenter__(self) -> Self:
-        self.folder = tempfile.TemporaryDirectory()
-        ca_file, context = Path(self.folder.name) / "ca.pem", None
-        ca_file.touch()
-        if self.kind.endswith("-tls"):
-            authority = trustme.CA()
-            authority.cert_pem.write_to_path(ca_file)
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            authority.issue_cert("127.0.0.1", "localhost").configure_cert(context)
-        self.server, upstream = await serve(self.gone, context)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.bench.relay_proxies", self.kind, str(upstream), str(ca_file)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        assert self.process.stdout is not None
-        words = self.process.stdout.readline().split()
+    @property
+    def ours(self) -> list[Process]:
+        """Processes that may still be busy with what has passed."""
+        return [process for process in (self.process, self.observer) if process is not None]
+
+
+class Bare:
+    """A proxy of `relay_proxies.py`, for a `with` block."""
+
+    def __init__(self, kind: str, upstream_port: int, ca_file: str) -> None:
+        with on(PROXY_CORE):
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "tests.bench.relay_proxies", kind, str(upstream_port), ca_file],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=ROOT,
+            )
+        assert self.popen.stdout is not None
+        words = self.popen.stdout.readline().split()
         if len(words) != 2:
-            raise RuntimeError(f"{self.kind} did not start")
+            raise RuntimeError(f"{kind} did not start")
         self.port, self.pid = int(words[0]), int(words[1])
+
+    def __enter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        self.process.communicate()
-        self.server.close()
-        self.folder.cleanup()
-
-    def cpu_s(self) -> float:
-        """CPU seconds of the process (its own, not those of its children)."""
-        tasks = Path(f"/proc/{self.pid}/task")
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks.iterdir()) / 1e9
-
-    def rss_mb(self) -> float:
-        """Resident megabytes."""
-        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+    def __exit__(self, *_: object) -> None:
+        self.popen.communicate()
 
 
-async def measure(kind: str, seconds: float = SECONDS) -> Measured:
-    """All figures of one proxy."""
-    async with Proxy(kind) as proxy:
-        port = proxy.port
-        idle_mb = proxy.rss_mb()
-        await load(port, 1, 0.2)
-        alone_s = await load(port, 1, seconds)
-        began_s = proxy.cpu_s()
-        crowd_s = await load(port, CROWD, seconds)
-        call_cpu_s = (proxy.cpu_s() - began_s) / len(crowd_s)
-        fresh_s = await fresh(port, seconds / 2)
-        began_s = proxy.cpu_s()
-        event_s = await stream(port)
-        event_cpu_s = (proxy.cpu_s() - began_s) / len(event_s)
-        abort_s = await abort(port, proxy.gone)
-        rss_mb = proxy.rss_mb()
-    return Measured(
-        idle_mb, alone_s, len(crowd_s) / seconds, call_cpu_s, fresh_s, event_s, event_cpu_s, abort_s, rss_mb
-    )
+def start(kind: str, ups: Upstreams, stack: AsyncExitStack) -> Proxy:
+    """Up, until the stack is unwound."""
+    tls = kind.endswith("-tls")
+    if kind == "direct":
+        return Proxy(kind, Door(ups.behind(tls=False).port))
+    if kind.startswith("relay"):
+        run: Run = stack.enter_context(ups.run(tls=tls, observing=_OBSERVING.get(kind, "real")))
+        if kind not in _OBSERVING:
+            run.ready()
+        return Proxy(kind, run.door, run.relay, run.observer)
+    bare = stack.enter_context(Bare(kind, ups.behind(tls=tls).port, str(ups.ca_file)))
+    return Proxy(kind, Door(bare.port), Process(bare.pid))
 
 
-async def measure_held(kind: str) -> float:
-    """Resident megabytes of a proxy with `HELD_STREAMS` open streams."""
-    async with Proxy(kind) as proxy:
-        transports = await hold(proxy.port, HELD_STREAMS)
-        rss_mb = proxy.rss_mb()
-        for transport in transports:
-            transport.close()
-    return rss_mb
+class Taking:
+    """Measures slices and keeps their figures."""
+
+    def __init__(self, ups: Upstreams, effort: Effort) -> None:
+        self.ups = ups
+        self.effort = effort
+        self.took: Took = {}
+
+    def note(self, proxy: Proxy, **figures: float) -> None:
+        for name, value in figures.items():
+            self.took.setdefault((proxy.kind, name), []).append(value)
+
+    async def client(self, proxy: Proxy, how: str, seconds: float) -> list[float]:
+        """Seconds per call of the client in a process of its own."""
+        ask = self.ups.folder / f"ask-{proxy.kind}-{how}"
+        ask.write_bytes(proxy.door.call("first", stream=True) if how == "first" else proxy.door.call(""))
+        # Without a proxy the client takes its core, so that a direct call crosses cores as well.
+        with on(OTHER_CORES if proxy.process is not None else PROXY_CORE):
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "tests.bench.relay_client", how, str(proxy.door.port), str(ask), str(seconds),
+                stdout=asyncio.subprocess.PIPE, cwd=ROOT,
+            )  # fmt: skip
+        out, _ = await process.communicate()
+        spent_s: list[float] = json.loads(out)
+        return spent_s
+
+    async def alone(self, proxy: Proxy) -> None:
+        """One call after the other on one connection."""
+        spent_s = await self.client(proxy, "whole", self.effort.alone_s)
+        spent_s = spent_s[len(spent_s) // 10 :]
+        self.note(proxy, alone_p50_s=statistics.median(spent_s), alone_p99_s=percentile(spent_s, 0.99))
+
+    async def fresh(self, proxy: Proxy) -> None:
+        """A new connection per call."""
+        self.note(proxy, fresh_p50_s=statistics.median(await self.client(proxy, "fresh", self.effort.fresh_s)))
+
+    async def crowd(self, proxy: Proxy) -> None:
+        """32 connections, each asking again at once."""
+        await load(proxy.door, CROWD, self.effort.crowd_s / 6)
+        if not settle(proxy.ours):
+            self.note(proxy, unsettled=1.0)
+        before_s, load_s = [process.cpu_s() for process in proxy.ours], Process(os.getpid()).cpu_s()
+        calls = len(await load(proxy.door, CROWD, self.effort.crowd_s))
+        cpu_s = [process.cpu_s() - was_s for process, was_s in zip(proxy.ours, before_s, strict=True)]
+        load_s = Process(os.getpid()).cpu_s() - load_s
+        self.note(proxy, crowd_per_s=calls / self.effort.crowd_s, load_share=load_s / self.effort.crowd_s)
+        self.note_cpu(proxy, cpu_s, "call", calls)
+
+    async def stream(self, proxy: Proxy) -> None:
+        """50 streams of 200 events/s."""
+        before_s = [process.cpu_s() for process in proxy.ours]
+        heard = await streams(proxy.door, "stream")
+        events = len(heard.delays_s)
+        settle([proxy.observer] if proxy.observer is not None else [])
+        cpu_s = [process.cpu_s() - was_s for process, was_s in zip(proxy.ours, before_s, strict=True)]
+        self.note(proxy, event_p50_s=statistics.median(heard.delays_s), event_p99_s=percentile(heard.delays_s, 0.99))
+        self.note_cpu(proxy, cpu_s, "event", events)
+
+    async def first(self, proxy: Proxy) -> None:
+        """The time to the first event of a stream that begins while 50 others flow."""
+        flowing = asyncio.get_running_loop().create_task(streams(proxy.door, "stream"), name="background")
+        await asyncio.sleep(0.1)
+        spent_s = await self.client(proxy, "first", self.effort.first_s)
+        heard: Heard = await flowing
+        self.note(proxy, first_p50_s=statistics.median(spent_s), first_p99_s=percentile(spent_s, 0.99))
+        self.note(proxy, streams_heard=float(len(heard.first_s)))
+
+    def note_cpu(self, proxy: Proxy, cpu_s: list[float], what: str, count: int) -> None:
+        """CPU time per call or event, of the proxy and of the observer behind it."""
+        for name, spent_s in zip((f"{what}_cpu_s", f"{what}_observer_cpu_s"), cpu_s, strict=False):
+            self.note(proxy, **{name: spent_s / count})
 
 
-def p99(values: list[float]) -> float:
-    """The 99th percentile."""
-    return sorted(values)[int(len(values) * 0.99)]
+_SLICES: Final = ("alone", "crowd", "fresh", "stream", "first")
+_WANTED: Final[Mapping[str, Sequence[str]]] = {
+    "alone": ("direct", "splice", "nginx", "relay", "relay-alone", "nginx-tls", "relay-tls"),
+    "crowd": KINDS,
+    "fresh": ("nginx", "relay", "nginx-tls", "relay-tls"),
+    "stream": ("splice", "relay", "relay-tls"),
+    "first": ("direct", "relay"),
+}
 
 
-Rounds = dict[str, list[Measured]]
+async def measured(effort: Effort) -> Took:
+    """All slices of all rounds."""
+    kinds = [kind for kind in KINDS if NGINX_PATH is not None or not kind.startswith("nginx")]
+    async with Upstreams() as ups:
+        taking = Taking(ups, effort)
+        slices: dict[str, Callable[[Proxy], Awaitable[None]]] = {name: getattr(taking, name) for name in _SLICES}
+        for number in range(effort.rounds):
+            async with AsyncExitStack() as stack:
+                proxies = [start(kind, ups, stack) for kind in kinds]
+                ours = [process for proxy in proxies for process in proxy.ours]
+                turn = number % len(proxies)
+                for name, measure in slices.items():
+                    for proxy in (*proxies[turn:], *proxies[:turn]):
+                        if proxy.kind in _WANTED[name]:
+                            settle(ours)
+                            await measure(proxy)
+    return taking.took
 
 
-def spread(took: Rounds, kinds: tuple[str, ...], figure: Callable[..., float]) -> tuple[float, float]:
-    """Median of a figure over the rounds, and half the distance of its quartiles: what the machine adds by itself.
-
-    `figure` gets one `Measured` of each kind, all of the same round.
-    """
-    values = [figure(*together) for together in zip(*(took[kind] for kind in kinds), strict=True)]
-    low, _, high = statistics.quantiles(values, n=4)
-    return statistics.median(values), (high - low) / 2
-
-
-def rows() -> Iterator[Row]:
+def rows(*, quick: bool = False) -> Iterator[Row]:
     """The budgets of DESIGN section 7 that this measures, and the figures beside them."""
     raise_file_limit()
-    nginx = shutil.which("nginx") is not None
-    kinds = ["direct", "splice", "relay", "relay-saturated", "aiohttp", "relay-tls"]
-    kinds[3:3] = ["nginx", "nginx-tls"] if nginx else []
-    took: Rounds = {kind: [] for kind in kinds}
-    for _ in range(ROUNDS):
-        for kind in kinds:
-            took[kind].append(uvloop.run(measure(kind)))
+    os.sched_setaffinity(0, OTHER_CORES)
+    effort = QUICK if quick else Effort()
+    took = uvloop.run(measured(effort))
+    table = Table(took, effort.rounds)
+    yield from table.latency()
+    yield from table.throughput()
+    yield from table.streaming()
+
+
+@dataclass(slots=True)
+class Table:
+    """Rows from what was taken."""
+
+    took: Took
+    rounds: int
+    missing: str = field(default="nginx is not installed", init=False)
 
     def row(
-        what: str, unit: str, of: tuple[str, ...], figure: Callable[..., float], how: str = "", **budget: object
+        self,
+        what: str,
+        unit: str,
+        *of: tuple[str, str],
+        figure: Callable[..., float] = lambda value: value,
+        how: str = "",
+        budget: float | None = None,
+        sense: Literal["at most", "at least"] = "at most",
     ) -> Row:
-        if any(kind not in took for kind in of):
-            return Row(what=f"relay: {what}", value=None, unit=unit, how="nginx is not installed", **budget)  # type: ignore[arg-type]  # passed on
-        value, noise = spread(took, of, figure)
-        return Row(what=f"relay: {what}", value=value, noise=noise, unit=unit, how=how, **budget)  # type: ignore[arg-type]  # passed on
+        """`figure` gets one value for each (kind, figure) in `of`, all of the same round."""
+        value: float | None = None
+        noise = 0.0
+        if any(one not in self.took for one in of):
+            how = self.missing
+        else:
+            together = zip(*(self.took[one] for one in of), strict=True)
+            value, noise = spread([figure(*values) for values in together])
+        return Row(what=what, value=value, noise=noise, unit=unit, how=how, budget=budget, sense=sense)
 
-    def over(attribute: str) -> Callable[[Measured, Measured], float]:
-        return lambda ours, other: getattr(ours, attribute) / getattr(other, attribute)
-
-    rounds = f"{ROUNDS} rounds"
-    yield row(
-        "added p50, sequential, recording on", "ms", ("relay", "direct"),
-        lambda ours, direct: (ours.alone_p50_s - direct.alone_p50_s) * 1e3, f"over direct, {rounds}", budget=0.12,
-    )  # fmt: skip
-    yield row("sequential p50 over nginx's", "x", ("relay", "nginx"), over("alone_p50_s"))
-    yield row("sequential p50 over nginx's, TLS upstream", "x", ("relay-tls", "nginx-tls"), over("alone_p50_s"))
-    yield row("a new connection per call, p50 over nginx's", "x", ("relay", "nginx"), over("fresh_p50_s"))
-    yield row(
-        "a new connection per call, p50 over nginx's, TLS upstream", "x", ("relay-tls", "nginx-tls"),
-        over("fresh_p50_s"), "nginx keeps its upstream connections, we do not",
-    )  # fmt: skip
-    yield row("calls per second at 32", "/s", ("relay",), lambda ours: ours.crowd_per_s)
-    yield row("CPU per call at 32", "us", ("relay",), lambda ours: ours.call_cpu_s * 1e6)
-    yield row("CPU per call at 32 over nginx's", "x", ("relay", "nginx"), over("call_cpu_s"))
-    for suffix, words in (("", ""), ("-tls", ", TLS upstream")):
-        yield row(
-            f"calls/s at 32 over nginx's{words}", "x", (f"relay{suffix}", f"nginx{suffix}"), over("crowd_per_s"),
-            budget=0.6, sense="at least",
-        )  # fmt: skip
-    yield row(
-        "calls/s at 32 over aiohttp's", "x", ("relay", "aiohttp"), over("crowd_per_s"), budget=5, sense="at least"
-    )
-    yield row(
-        "calls/s at 32, saturated observer over one that keeps up", "x", ("relay-saturated", "relay"),
-        over("crowd_per_s"), budget=0.9, sense="at least",
-    )  # fmt: skip
-    yield row(
-        "p50 delay per SSE event over a splice's",
-        "x",
-        ("relay", "splice"),
-        over("event_p50_s"),
-        "50 x 200/s",
-        budget=1.5,
-    )
-    yield row(
-        "p99 delay per SSE event over a splice's", "ms", ("relay", "splice"),
-        lambda ours, splice: (p99(ours.event_s) - p99(splice.event_s)) * 1e3, "50 x 200/s", budget=2,
-    )  # fmt: skip
-    yield row("CPU per SSE event", "us", ("relay",), lambda ours: ours.event_cpu_s * 1e6, "50 x 200/s", budget=30)
-    yield row(
-        "client abort to upstream closed", "ms", ("relay",),
-        lambda ours: max(ours.abort_s) * 1e3, "max of 50", budget=100,
-    )  # fmt: skip
-    yield row(
-        "client abort to upstream closed, silent behind TLS", "ms", ("relay-tls",),
-        lambda ours: max(ours.abort_s) * 1e3, "max of 50", budget=100,
-    )  # fmt: skip
-    yield row(
-        "resident memory, idle", "MB", ("relay",), lambda ours: ours.idle_mb,
-        "the bench's imports included: the budget of 25 MB is for `fairtrial run`",
-    )  # fmt: skip
-    yield row("resident memory after all this", "MB", ("relay",), lambda ours: ours.rss_mb)
-    yield Row(
-        what=f"relay: resident memory, {HELD_STREAMS} open streams, TLS upstream",
-        value=uvloop.run(measure_held("relay-tls")), unit="MB", budget=160, how="the relay process alone",
-    )  # fmt: skip
-
-
-def raise_file_limit() -> None:
-    """Both ends of every held stream are in this process."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
-
-
-def main() -> None:
-    """The bare table of the kinds that are named."""
-    raise_file_limit()
-    print(
-        f"{'proxy':18} {'p50 ms':>7} {'p99 ms':>7} {'new ms':>7} {'req/s':>7} {'us/req':>7}"
-        f" {'ev p50':>7} {'ev p99':>7} {'us/ev':>6} {'abort':>6} {'idle':>6} {'MB':>6}"
-    )
-    for kind in sys.argv[1:] or KINDS:
-        if kind.startswith("nginx") and shutil.which("nginx") is None:
-            continue
-        took = uvloop.run(measure(kind))
-        print(
-            f"{kind:18} {took.alone_p50_s * 1e3:7.3f} {p99(took.alone_s) * 1e3:7.3f} {took.fresh_p50_s * 1e3:7.3f}"
-            f" {took.crowd_per_s:7.0f} {took.call_cpu_s * 1e6:7.1f} {took.event_p50_s * 1e3:7.3f}"
-            f" {p99(took.event_s) * 1e3:7.3f} {took.event_cpu_s * 1e6:6.1f} {max(took.abort_s) * 1e3:6.1f}"
-            f" {took.idle_mb:6.1f} {took.rss_mb:6.1f}",
-            flush=True,
+    def over(
+        self,
+        what: str,
+        name: str,
+        ours: str,
+        other: str,
+        how: str = "",
+        *,
+        budget: float | None = None,
+        sense: Literal["at most", "at least"] = "at most",
+    ) -> Row:
+        """A ratio."""
+        return self.row(
+            what, "x", (ours, name), (other, name), figure=lambda a, b: a / b, how=how, budget=budget, sense=sense
         )
 
+    def latency(self) -> Iterator[Row]:
+        """One call after the other."""
+        rounds = f"{self.rounds} rounds"
+        added = {
+            "relay": ("added p50, sequential, recording on", 0.12, f"over direct, {rounds}"),
+            "relay-alone": ("the same, an observer that only reads", None, "what the relay process adds"),
+            "nginx": ("the same, nginx", None, ""),
+            "splice": ("the same, a splice", None, ""),
+        }
+        for kind, (what, budget, how) in added.items():
+            yield self.row(
+                what, "ms", (kind, "alone_p50_s"), ("direct", "alone_p50_s"),
+                figure=lambda ours, direct: (ours - direct) * 1e3, how=how, budget=budget,
+            )  # fmt: skip
+        yield self.row("direct p50", "ms", ("direct", "alone_p50_s"), figure=lambda p50_s: p50_s * 1e3)
+        yield self.over("sequential p50 over nginx's", "alone_p50_s", "relay", "nginx")
+        yield self.over("sequential p99 over nginx's", "alone_p99_s", "relay", "nginx")
+        yield self.over("sequential p50 over nginx's, TLS upstream", "alone_p50_s", "relay-tls", "nginx-tls")
+        yield self.over("a new connection per call, p50 over nginx's", "fresh_p50_s", "relay", "nginx")
+        yield self.over(
+            "a new connection per call, p50 over nginx's, TLS upstream", "fresh_p50_s", "relay-tls", "nginx-tls",
+            "nginx keeps its upstream connections, we do not",
+        )  # fmt: skip
 
-if __name__ == "__main__":
-    main()
+    def throughput(self) -> Iterator[Row]:
+        """32 connections."""
+        yield self.row("calls per second at 32", "/s", ("relay", "crowd_per_s"))
+        yield self.row("calls per second at 32, nginx", "/s", ("nginx", "crowd_per_s"))
+        yield self.over(
+            "what client and upstream can do at 32, over what they did for nginx", "crowd_per_s", "direct", "nginx",
+            "they may not be the bottleneck", budget=1, sense="at least",
+        )  # fmt: skip
+        for kind in ("nginx", "nginx-tls", "relay", "relay-tls"):
+            yield self.row(
+                f"busy share of client and upstream at 32, {kind}", "%", (kind, "load_share"),
+                figure=lambda share: share * 100, how="near 100: they are the bottleneck" if kind == "nginx" else "",
+            )  # fmt: skip
+        for kind in ("relay", "relay-alone", "relay-tls", "nginx", "nginx-tls", "splice", "aiohttp"):
+            yield self.row(f"CPU per call at 32, {kind}", "us", (kind, "call_cpu_s"), figure=lambda cpu_s: cpu_s * 1e6)
+        yield self.row(
+            "CPU per call at 32, the observer behind relay", "us", ("relay", "call_observer_cpu_s"),
+            figure=lambda cpu_s: cpu_s * 1e6, how="while the load lasts; of calls that the feed did not drop",
+        )  # fmt: skip
+        yield self.over("CPU per call at 32 over nginx's", "call_cpu_s", "relay", "nginx")
+        for suffix, words in (("", ""), ("-tls", ", TLS upstream")):
+            yield self.over(
+                f"calls/s at 32 over nginx's{words}", "crowd_per_s", f"relay{suffix}", f"nginx{suffix}",
+                budget=0.6, sense="at least",
+            )  # fmt: skip
+        yield self.over(
+            "calls/s at 32 over nginx's, an observer that only reads", "crowd_per_s", "relay-alone", "nginx",
+            "where the observer takes nothing from client and upstream",
+        )  # fmt: skip
+        yield self.over("calls/s at 32 over aiohttp's", "crowd_per_s", "relay", "aiohttp", budget=5, sense="at least")
+        yield self.over(
+            "calls/s at 32, saturated observer over one that keeps up", "crowd_per_s", "relay-saturated",
+            "relay-alone", budget=0.9, sense="at least",
+        )  # fmt: skip
+
+    def streaming(self) -> Iterator[Row]:
+        """50 streams of 200 events a second."""
+        how = "50 x 200/s"
+        yield self.over("p50 delay per SSE event over a splice's", "event_p50_s", "relay", "splice", how, budget=1.5)
+        yield self.over("p50 delay per SSE event over a splice's, TLS upstream", "event_p50_s", "relay-tls", "splice")
+        yield self.row(
+            "p99 delay per SSE event over a splice's", "ms", ("relay", "event_p99_s"), ("splice", "event_p99_s"),
+            figure=lambda ours, splice: (ours - splice) * 1e3, how=how, budget=2,
+        )  # fmt: skip
+        for kind, budget in (("relay", 30), ("relay-tls", None), ("splice", None)):
+            yield self.row(
+                f"CPU per SSE event, {kind}", "us", (kind, "event_cpu_s"), figure=lambda cpu_s: cpu_s * 1e6,
+                how=f"{how}, the relay process" if kind == "relay" else "", budget=budget,
+            )  # fmt: skip
+        yield self.row(
+            "CPU per SSE event, the observer behind relay", "us", ("relay", "event_observer_cpu_s"),
+            figure=lambda cpu_s: cpu_s * 1e6, how="until it has nothing left to do",
+        )  # fmt: skip
+        yield self.row(
+            "added TTFT p99", "ms", ("relay", "first_p99_s"), ("direct", "first_p99_s"),
+            figure=lambda ours, direct: (ours - direct) * 1e3, how=f"over direct, while {how} flow", budget=5,
+        )  # fmt: skip
+        yield self.row(
+            "added TTFT p50", "ms", ("relay", "first_p50_s"), ("direct", "first_p50_s"),
+            figure=lambda ours, direct: (ours - direct) * 1e3,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The proxies that the relay bench compares, each as a process: relay, parse-nothing splice, nginx, aiohttp, none.
+"""The proxies that the relay is compared with, each as a process: parse-nothing splice, nginx, a bare aiohttp proxy.
 
 `python -m tests.bench.relay_proxies KIND UPSTREAM_PORT CA_FILE` prints the port that it listens on and the pid that
 does the work, and serves until its standard input ends.  A kind that ends in `-tls` speaks TLS to the upstream.
@@ -10,24 +10,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import resource
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
-from typing import Literal, cast
+from typing import Final, cast
 
 import uvloop
 
-from fairtrial.middleware.relay.feed import FeedSender
-from fairtrial.middleware.relay.relay import Relay
-from fairtrial.middleware.relay.settings import RelaySettings, Upstream
+from tests.bench.processes import raise_file_limit
 
-TOKEN = "0" * 32
+NGINX_PATH: Final = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
 class Splice(asyncio.Protocol):
@@ -42,7 +37,7 @@ class Splice(asyncio.Protocol):
         transport = cast("asyncio.Transport", transport)  # uvloop's is none by name
         self.transport = transport
         if self.port:
-            asyncio.get_running_loop().create_task(self.dial(), name="dial")
+            self.dialling = asyncio.get_running_loop().create_task(self.dial(), name="dial")
 
     async def dial(self) -> None:
         other = Splice(0)
@@ -85,7 +80,7 @@ async def serve_aiohttp(upstream_port: int) -> None:
     async with aiohttp.ClientSession(auto_decompress=False) as session:
 
         async def passed_on(request: web.Request) -> web.StreamResponse:
-            path = request.raw_path.removeprefix(f"/t/{TOKEN}")
+            path = "/" + request.raw_path.split("/", 3)[3]
             lines = {name: value for name, value in request.headers.items() if name not in ("Host", "Content-Length")}
             url = f"http://127.0.0.1:{upstream_port}{path}"
             async with session.request(request.method, url, headers=lines, data=await request.read()) as answer:
@@ -108,40 +103,7 @@ async def serve_aiohttp(upstream_port: int) -> None:
         await runner.cleanup()
 
 
-Observing = Literal["keeps up", "saturated", "none"]
-
-
-def observe(far: socket.socket, how: Observing) -> None:
-    """An observer that keeps up and does nothing else, or one that takes some 3 MB/s: the feed overflows and drops."""
-    while far.recv(1 << 20 if how == "keeps up" else 1 << 16):
-        if how == "saturated":
-            time.sleep(0.02)
-
-
-async def serve_relay(upstream_url: str, ca_file: str, observing: Observing) -> None:
-    near, far = socket.socketpair()
-    if observing == "none":
-        near.close()
-        far.close()
-        feed = FeedSender(None, limit_bytes=0)
-    else:
-        pid = os.fork()
-        if pid == 0:
-            near.close()
-            with contextlib.suppress(OSError):
-                observe(far, observing)
-            os._exit(0)
-        far.close()
-        feed = FeedSender(near)
-    relay = Relay(RelaySettings(ca_files=(ca_file,)), feed)
-    relay.add_token(TOKEN, "bench")
-    door = await relay.open_model_door(Upstream.parse("bench", upstream_url))
-    tell(door.port, os.getpid())
-    await asked_to_end()
-    await relay.close(0.1)
-
-
-NGINX = """
+NGINX: Final = """
 worker_processes 1; daemon off; error_log /dev/null; pid {folder}/pid; worker_rlimit_nofile 4096;
 events {{ worker_connections 2048; }}
 http {{ access_log off; client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f;
@@ -154,12 +116,13 @@ proxy_ssl_trusted_certificate {ca_file}; proxy_ssl_verify on; proxy_ssl_name loc
 
 
 def serve_nginx(upstream_port: int, scheme: str, ca_file: str) -> None:
+    assert NGINX_PATH is not None
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         conf = Path(folder) / "nginx.conf"
         conf.write_text(NGINX.format(folder=folder, upstream=upstream_port, port=port, scheme=scheme, ca_file=ca_file))
-        process = subprocess.Popen([shutil.which("nginx") or "nginx", "-c", str(conf), "-e", "/dev/null"])
+        process = subprocess.Popen([NGINX_PATH, "-c", str(conf), "-e", "/dev/null"])
         workers: list[str] = []
         while not workers and process.poll() is None:  # the master listens before its worker is there
             workers = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
@@ -175,22 +138,13 @@ def serve_nginx(upstream_port: int, scheme: str, ca_file: str) -> None:
 
 def main() -> None:
     kind, upstream_port, ca_file = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
-    scheme = "https" if kind.endswith("-tls") else "http"
+    raise_file_limit()
     if kind.startswith("nginx"):
-        serve_nginx(upstream_port, scheme, ca_file)
+        serve_nginx(upstream_port, "https" if kind.endswith("-tls") else "http", ca_file)
     elif kind == "splice":
         uvloop.run(serve_splice(upstream_port))
-    elif kind == "aiohttp":
-        uvloop.run(serve_aiohttp(upstream_port))
-    elif kind == "direct":
-        tell(upstream_port, os.getpid())
-        threading.Thread(target=sys.stdin.read).start()
     else:
-        observing: dict[str, Observing] = {"relay-unobserved": "none", "relay-saturated": "saturated"}
-        url = f"{scheme}://127.0.0.1:{upstream_port}"
-        uvloop.run(serve_relay(url, ca_file, observing.get(kind, "keeps up")))
+        uvloop.run(serve_aiohttp(upstream_port))
 
 
 if __name__ == "__main__":

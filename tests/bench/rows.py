@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,7 +19,7 @@ class Row:
     sense: Literal["at most", "at least"] = "at most"
     noise: float = 0.0
     """How far the figure moves by itself from round to round, in its own unit."""
-    how: str
+    how: str = ""
 
     @property
     def held(self) -> bool | None:
@@ -32,3 +34,16 @@ class Row:
     def only_within_noise(self) -> bool:
         """The figure misses the budget, but by less than it moves by itself: neither kept nor broken is shown."""
         return bool(self.held and self.noise and replace(self, noise=0.0).held is False)
+
+
+def spread(values: Sequence[float]) -> tuple[float, float]:
+    """Median, and half the distance of the quartiles: what the machine adds by itself."""
+    if len(values) < 2:
+        return values[0], 0.0
+    low, _, high = statistics.quantiles(values, n=4)
+    return statistics.median(values), (high - low) / 2
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which `share` of all values are."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]

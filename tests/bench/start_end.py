@@ -20,41 +20,42 @@ from tests.bench.rows import Row
 from tests.e2e.clients import e2e_folder
 from tests.e2e.image import ImageUnavailable, ensure_image
 
-REPEATS = 15
+REPEATS = 11
 FAIRTRIAL = [sys.executable, "-m", "fairtrial"]
 ENDING = "import sys, time; time.sleep(float(sys.argv[2])); open(sys.argv[1], 'w').write(str(time.monotonic()))"
 
 
-def rows() -> Iterator[Row]:
+def rows(*, quick: bool = False) -> Iterator[Row]:
     """All rows of this file."""
+    repeats = 1 if quick else REPEATS
     with tempfile.TemporaryDirectory(prefix="ft-bench-") as folder:
         place = Path(folder)
         environ = dict(os.environ) | {"FAIRTRIAL_STORE": str(place / "store.db")}
         environ.pop("OTEL_EXPORTER_OTLP_ENDPOINT", None)
         yield Row(
             what="`fairtrial run -- true` over `true`",
-            value=_over_true(environ),
+            value=_over_true(environ, repeats),
             unit="s",
             budget=0.4,
-            how=f"median of {REPEATS} alternated runs",
+            how=f"median of {repeats} alternated runs",
         )
         yield Row(
             what="end of the command → exit",
-            value=_after_the_end(place, environ),
+            value=_after_the_end(place, environ, repeats),
             unit="s",
             budget=0.15,
-            how=f"median of {REPEATS}, a command of 0.6 s, no container",
+            how=f"median of {repeats}, a command of 0.6 s, no container",
         )
         with socket.create_server(("127.0.0.1", 0)) as silent:
             dead = environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{silent.getsockname()[1]}"}
             yield Row(
                 what="end of the command → exit, with a collector that never answers",
-                value=_after_the_end(place, dead),
+                value=_after_the_end(place, dead, repeats),
                 unit="s",
                 budget=0.15,
-                how=f"median of {REPEATS}, OTLP endpoint accepts and stays silent",
+                how=f"median of {repeats}, OTLP endpoint accepts and stays silent",
             )
-        yield _watched(place, environ)
+        yield _watched(place, environ, 1 if quick else 5)
 
 
 def _timed(command: list[str], environ: dict[str, str]) -> float:
@@ -63,15 +64,15 @@ def _timed(command: list[str], environ: dict[str, str]) -> float:
     return time.monotonic() - begun
 
 
-def _over_true(environ: dict[str, str]) -> float:
+def _over_true(environ: dict[str, str], repeats: int) -> float:
     alone, under = [], []
-    for _ in range(REPEATS):
+    for _ in range(repeats):
         alone.append(_timed(["true"], environ))
         under.append(_timed([*FAIRTRIAL, "run", "--", "true"], environ))
     return statistics.median(under) - statistics.median(alone)
 
 
-def _after_the_end(place: Path, environ: dict[str, str], seconds: float = 0.6, repeats: int = REPEATS) -> float:
+def _after_the_end(place: Path, environ: dict[str, str], repeats: int, seconds: float = 0.6) -> float:
     waits = []
     stamp = place / "ended"
     for _ in range(repeats):
@@ -81,7 +82,7 @@ def _after_the_end(place: Path, environ: dict[str, str], seconds: float = 0.6, r
     return statistics.median(waits)
 
 
-def _watched(place: Path, environ: dict[str, str]) -> Row:
+def _watched(place: Path, environ: dict[str, str], repeats: int) -> Row:
     what = "end of the command → exit, a container watched"
     engine = os.environ.get("FAIRTRIAL_TEST_DOCKER") or os.environ.get("DOCKER_HOST")
     if engine is None:
@@ -96,7 +97,7 @@ def _watched(place: Path, environ: dict[str, str]) -> Row:
         f'c=$(docker run -d --network none {image} sleep 60); docker exec "$c" true; docker rm -f "$c" >/dev/null; '
         f'exec "{sys.executable}" -S -c "{ENDING}" {stamp} 0'
     )
-    for _ in range(5):
+    for _ in range(repeats):
         command = [*FAIRTRIAL, "run", "--", "sh", "-c", script]
         subprocess.run(command, env=environ | {"DOCKER_HOST": engine}, check=True, stderr=subprocess.DEVNULL)
         waits.append(time.monotonic() - float(stamp.read_text()))
@@ -105,5 +106,5 @@ def _watched(place: Path, environ: dict[str, str]) -> Row:
         value=statistics.median(waits),
         unit="s",
         budget=1.3,
-        how="median of 5, one container run and removed",
+        how=f"median of {repeats}, one container run and removed",
     )

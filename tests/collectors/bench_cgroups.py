@@ -1,4 +1,6 @@
-"""What watching costs: 50 real cgroups at 10 Hz, as percent of one core.  Run: python -m tests.collectors.bench_cgroups
+"""What watching costs: 50 real cgroups at 10 Hz, as percent of one core.
+
+Run: python -m tests.collectors.bench_cgroups [SECONDS OF A ROUND]
 
 In: root and a hybrid or v1 host.  Out: one JSON line.  Each cgroup holds a process in a network namespace of its own.
 Not a test: numbers of a busy machine prove nothing, so it is run by hand or from tests/bench.
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import sys
 import time
 import uuid
 from contextlib import ExitStack
@@ -52,7 +55,7 @@ def _remove(directory: Path) -> None:
             return
 
 
-async def measure() -> dict[str, object]:
+async def measure(round_s: float = ROUND_S) -> dict[str, object]:
     """CPU of this process while nothing but sampling goes on."""
     written: list[Observation] = []
     collectors = Collectors(
@@ -84,7 +87,7 @@ async def measure() -> dict[str, object]:
         before = len(written)
         for _ in range(ROUNDS):
             cpu_s, wall_s = time.process_time(), time.monotonic()
-            await asyncio.sleep(ROUND_S)
+            await asyncio.sleep(round_s)
             shares.append(100 * (time.process_time() - cpu_s) / (time.monotonic() - wall_s))
         sampled = len(written) - before
         began_s = time.perf_counter()
@@ -101,4 +104,4 @@ async def measure() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asyncio.run(measure())))
+    print(json.dumps(asyncio.run(measure(*map(float, sys.argv[1:2])))))

@@ -1,0 +1,150 @@
+"""10 000 streams through one run: memory stays flat, and nothing is left of them in either process.
+
+`python -m tests.bench soak`.  TLS upstream, four streams per connection, a fifth as many that the client cuts in the
+middle.  Counted are sockets, descriptors and threads (from /proc), tasks and objects of ours (by `probe/`, inside the
+processes, after a full collection), connections at the upstream, and attempts in the record and at the collector.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvloop
+
+from tests.bench.agents import outcomes
+from tests.bench.observed import ROOT, Run, Upstreams
+from tests.bench.processes import OTHER_CORES, Process, raise_file_limit, settle
+from tests.bench.relay_load import hold, streams
+from tests.bench.rows import Row
+
+STREAMS: Final = 10_000
+CONNECTIONS: Final = 50
+EACH: Final = 4
+CUT_EACH: Final = 5
+"""After so many batches one of cut streams."""
+WARM: Final = 0.2
+FLAT_MB: Final = 4.0
+"""What may come from the allocator alone."""
+_TASKS: Final = ("_asyncio.Task", "asyncio.tasks.Task")
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What lives in a process."""
+
+    rss_mb: float
+    sockets: int
+    descriptors: int
+    threads: int
+    objects: dict[str, int]
+
+    @property
+    def tasks(self) -> int:
+        """Of asyncio."""
+        return sum(self.objects.get(name, 0) for name in _TASKS)
+
+
+def census(process: Process, probes: Path) -> Census:
+    """Counts, and the objects by the probe within."""
+    rss_mb = process.rss_mb()
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(60)
+        asking.connect(str(probes / str(process.pid)))
+        said = b""
+        while piece := asking.recv(1 << 20):
+            said += piece
+    return Census(rss_mb, process.sockets(), len(process.descriptors()), process.threads(), json.loads(said))
+
+
+def rows(*, quick: bool = False) -> Iterator[Row]:
+    """Flat memory, and nothing that leaks."""
+    raise_file_limit()
+    os.sched_setaffinity(0, OTHER_CORES)
+    yield from uvloop.run(_measured(STREAMS // 20 if quick else STREAMS))
+
+
+async def _soak(run: Run, count: int) -> Counter[str]:
+    """That many whole streams and the cut ones beside them; how many were to end how."""
+    done: Counter[str] = Counter()
+    for batch in range(count // (CONNECTIONS * EACH)):
+        await streams(run.door, "short", CONNECTIONS, EACH)
+        done["ok"] += CONNECTIONS * EACH
+        if batch % CUT_EACH == CUT_EACH - 1:
+            for transport in await hold(run.door, CONNECTIONS, "flow"):
+                transport.abort()
+            done["client_disconnect"] += CONNECTIONS
+    return done
+
+
+async def _measured(count: int) -> list[Row]:
+    async with Upstreams() as ups:
+        probes = ups.folder / "probes"
+        probes.mkdir()
+        environ = {
+            "FAIRTRIAL_BENCH_PROBE": str(probes),
+            "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests" / "bench" / "probe"))),
+        }
+        with ups.run(tls=True, environ=environ) as run:
+            run.ready()
+            settle(run.processes)
+            before = [census(process, probes) for process in run.processes]
+            done = await _soak(run, max(int(count * WARM), CONNECTIONS * EACH))
+            await _quiet(run, before)
+            warm = [census(process, probes) for process in run.processes]
+            soaked = await _soak(run, count - int(count * WARM))
+            await _quiet(run, before)
+            after = [census(process, probes) for process in run.processes]
+            left = ups.behind(tls=True).open
+            record = await asyncio.to_thread(run.finish, 120.0)
+            spans = ups.collector.ask()
+    found: list[Row] = []
+    for name, first, then, last in zip(("relay", "observer"), before, warm, after, strict=True):
+        grown = {key: last.objects[key] - then.objects.get(key, 0) for key in last.objects}
+        worst = sorted(((size, key) for key, size in grown.items() if size > 5), reverse=True)[:3]
+        found += [
+            Row(
+                what=f"{name}: memory grown over the last {soaked.total()} streams", unit="MB",
+                value=last.rss_mb - then.rss_mb, budget=FLAT_MB,
+                how=f"{first.rss_mb:.1f} at first, {then.rss_mb:.1f} after {done.total()}, {last.rss_mb:.1f}",
+            ),
+            Row(what=f"{name}: sockets left", value=last.sockets - first.sockets, unit="", budget=0),
+            Row(what=f"{name}: descriptors left", value=last.descriptors - first.descriptors, unit="", budget=0),
+            Row(what=f"{name}: threads more", value=last.threads - then.threads, unit="", budget=0),
+            Row(what=f"{name}: tasks left", value=last.tasks - first.tasks, unit="", budget=0),
+            Row(
+                what=f"{name}: objects grown over these streams, of any one class", unit="", budget=50,
+                value=max(grown.values(), default=0), how=", ".join(f"{size} {key}" for size, key in worst),
+            ),
+        ]  # fmt: skip
+    wanted, ended = done + soaked, outcomes(record)
+    total = wanted.total()
+    found += [
+        Row(what="connections left at the upstream", value=left, unit="", budget=0),
+        Row(
+            what="attempts in the record that ended as they did", value=(wanted & ended).total(), unit="", budget=total,
+            sense="at least", how=f"wanted {dict(wanted)}, recorded {dict(ended)}",
+        ),
+        Row(
+            what="spans of attempts at the collector", value=spans["client_spans"], unit="", budget=total,
+            sense="at least", how=f"{spans['spans']} spans in {spans['posts']} posts, {spans['bytes']} bytes",
+        ),
+        Row(what="spans without an end, or sent twice", value=spans["without_end"] + spans["twice"], unit="", budget=0),
+    ]  # fmt: skip
+    return found
+
+
+async def _quiet(run: Run, before: list[Census]) -> None:
+    """Until our processes have closed what the clients closed, and looked at all that passed."""
+    for _ in range(100):
+        if run.relay.sockets() <= before[0].sockets:
+            break
+        await asyncio.sleep(0.05)
+    await asyncio.to_thread(settle, run.processes)
