@@ -103,7 +103,7 @@ class Trust:
 
         tls = self._tls
         if tls is None:
-            return make_context(self._ca_files)
+            return make_context((*self._ca_files, *_hidden_system_store()))
         context = make_context(self._ca_files, system=tls.ca_file is None and tls.verify)
         if tls.ca_file is not None:
             context.load_verify_locations(cafile=tls.ca_file)
@@ -113,6 +113,18 @@ class Trust:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
+
+
+def _hidden_system_store() -> list[str]:
+    """The system's store, where SSL_CERT_FILE or SSL_CERT_DIR hides it from OpenSSL: the user's file is meant in
+    addition.
+    """
+    paths = ssl.get_default_verify_paths()
+    pairs = (
+        (paths.openssl_cafile_env, paths.openssl_cafile),
+        (paths.openssl_capath_env, paths.openssl_capath),
+    )
+    return [path for variable, path in pairs if os.environ.get(variable) and os.path.exists(path)]
 
 
 class Dialler:
