@@ -14,6 +14,7 @@ unexplained.
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
@@ -60,6 +61,8 @@ _OOM_BEFORE_DIE_NS: Final = 2_000_000_000
 _KILL_BEFORE_DIE_NS: Final = 60_000_000_000
 _SETTLE_S: Final = 0.3
 _REPLAY_S: Final = 0.3
+_CLAIM_S: Final = 0.1
+"""How long another trial may take to say that a new container passed its door."""
 _EXEC_PID_WAITS_S: Final = (0.005, 0.01, 0.02, 0.04, 0.08, 0.16)
 _MAX_WAITING_EVENTS: Final = 512
 
@@ -165,6 +168,8 @@ class DockerEvents:
         self._tasks: set[asyncio.Task[None]] = set()
         self._skew_ns = 0
         self._joined = 0
+        self._made_here: dict[str, socket.socket | None] = {}
+        """Containers that passed our Docker door, each with what tells the other trials so."""
         self._said_partial: set[str] = set()
         self._newest_key: tuple[int, str, str, str | None] | None = None
         self._awaited_key: tuple[int, str, str, str | None] | None = None
@@ -178,6 +183,14 @@ class DockerEvents:
     def start(self) -> None:
         """Begin; returns at once."""
         self._adapter.start()
+
+    def created_here(self, container_id: str) -> None:
+        """It was made through our door; its events may have come before this word."""
+        self._made_here[container_id] = presence.claim(self._upstream.url, container_id)
+        state = self._states.get(container_id)
+        if state is not None and state.refused is not None:
+            state.refused = None
+            self._judge(state)
 
     def look_for_others(self) -> int:
         """How many other trials use this engine now; the time of the last one is kept."""
@@ -257,6 +270,9 @@ class DockerEvents:
         self._adapter.close()
         for task in self._tasks:
             task.cancel()
+        for told in self._made_here.values():
+            if told is not None:
+                told.close()
 
     # --- the adapter speaks -------------------------------------------------------------------------------------
 
@@ -326,11 +342,14 @@ class DockerEvents:
         facts = parse_container(await self._adapter.container(state.container_id))
         if facts is None:
             facts = self._facts_from_events(state)
-        state.judging = False
         if facts is None:
+            state.judging = False
             state.waiting.clear()
             return
         others = self.look_for_others()
+        if others and state.container_id not in self._made_here:
+            await asyncio.sleep(_CLAIM_S)
+        made_here = state.container_id in self._made_here
         answer = judge(
             facts,
             trial_id=self._trial_id,
@@ -338,7 +357,10 @@ class DockerEvents:
             others=others,
             others_until_ns=self._others_until_ns,
             skew_ns=self._skew_ns,
+            made_here=made_here,
+            made_elsewhere=not made_here and presence.is_claimed(self._upstream.url, state.container_id),
         )
+        state.judging = False
         if isinstance(answer, Refused):
             state.refused = answer.why
             state.waiting.clear()

@@ -156,6 +156,11 @@ class Collectors:
             )
         self._sampler = asyncio.get_running_loop().create_task(self._sample(), name="collectors-sampler")
 
+    def created_here(self, container_id: str) -> None:
+        """This container was made through the trial's own Docker door: it is this trial's, whoever else is there."""
+        if self._docker is not None:
+            self._docker.created_here(container_id)
+
     def child_started(self, pid: int) -> None:
         """The command under test runs; it is watched in its own cgroup if that is not ours."""
         self._child = pid

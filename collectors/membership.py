@@ -1,4 +1,4 @@
-"""Which containers are this trial's: by its own mark, else by being started while nobody else could have.
+"""Which containers are this trial's: made through its door, by its mark, else started while nobody else could have.
 
 In: a container's facts, the trial's id and start, and whether another fairtrial trial uses the same engine.
 Out: how it was joined, or why not.  Nothing joins by name.
@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from fairtrial.collectors.parse.docker import TRIAL_LABEL, ContainerFacts
 
-Join = Literal["env", "label", "started_after"]
+Join = Literal["door", "env", "label", "started_after"]
 _OVERLAP_NS: Final = 2_000_000_000
 """A container made this soon after another trial was last seen may still be that trial's."""
 
@@ -35,9 +35,14 @@ def judge(
     others: int,
     others_until_ns: int | None = None,
     skew_ns: int = 0,
+    made_here: bool = False,
+    made_elsewhere: bool = False,
 ) -> Join | Refused:
     """`started_ns` is our wall clock, `skew_ns` the engine's minus ours; `others`: other trials on this engine now,
-    `others_until_ns`: when one was last seen."""
+    `others_until_ns`: when one was last seen; `made_here`, `made_elsewhere`: it passed our Docker door, or another
+    trial's."""
+    if made_here:
+        return "door"
     label = facts.labels.get(TRIAL_LABEL)
     if facts.trial_in_env == trial_id:
         return "env"
@@ -45,6 +50,8 @@ def judge(
         return "label"
     if facts.trial_in_env is not None or label is not None:
         return Refused(why="it is marked as another trial's")
+    if made_elsewhere:
+        return Refused(why="it was made through another trial's Docker door")
     since_ns = started_ns + skew_ns
     if facts.created_ns is None:
         return Refused(why="the engine does not say when it was created")

@@ -46,11 +46,13 @@ from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.observer.book import TrialBook
 from fairtrial.middleware.observer.feeding import open_link, read_feed, send
 from fairtrial.middleware.observer.machine import start_ticks, write_whole
-from fairtrial.middleware.observer.traces import export, traces_asked_for, unreachable
+from fairtrial.middleware.observer.traces import Traces, traces_asked_for
 from fairtrial.middleware.report.text import PREFIX, ending_lines
 from fairtrial.middleware.store.database import observations_of, open_database
 from fairtrial.middleware.store.writer import Owner, StoreWriter
 from fairtrial.middleware.wire import feed
+from fairtrial.middleware.wire.docker import DOOR as DOCKER_DOOR
+from fairtrial.middleware.wire.docker import DockerTracker
 from fairtrial.middleware.wire.exchange import ExchangeTracker
 
 FINISH_PLAIN_S: Final = 0.05
@@ -119,7 +121,23 @@ class ObservedTrial:
             on_call_edge=self._on_call_edge,
             at=begun,
         )
+        self._engine_tracker = DockerTracker(
+            Source("door.docker", self._book.take, host=self._host, trial=hello.trial),
+            trial=hello.trial,
+            at=begun,
+            on_created=self._on_created,
+        )
+        self._engine_conns: set[int] = set()
+        """Connections through the Docker door."""
         self._collectors: Collectors | None = None
+        self._traces: Traces | None = None
+        if traces_asked_for():
+            settings = config.load(hello.config, {}, {}).export
+            self._traces = Traces(Path(hello.store), journal, host=self._host.name, config=settings)
+
+    def _on_created(self, container_id: str) -> None:
+        if self._collectors is not None:
+            self._collectors.created_here(container_id)
 
     def _on_call_edge(self, edge: Literal["call_started", "call_ended"]) -> None:
         if self._collectors is not None:
@@ -137,8 +155,10 @@ class ObservedTrial:
             self._book.open(self._started(), owner, hello.doors)
         if not hello.close_only:
             await self._start_collectors()
-        if traces_asked_for():
-            self._probe = asyncio.get_running_loop().create_task(self._probe_traces(), name="traces-probe")
+        if self._traces is not None:
+            self._traces.want(self._writer, hello.trial, hello.root_span_id, hello.parent_span_id)
+            probe = self._probe_traces(self._traces)
+            self._probe = asyncio.get_running_loop().create_task(probe, name="traces-probe")
         await send(self._link, self._journal, feed.Kind.READY, {"pid": os.getpid()})
 
     def _started(self) -> TrialStarted:
@@ -219,6 +239,13 @@ class ObservedTrial:
 
     def take(self, record: feed.Record) -> None:
         """Handle one record of the feed that is neither HELLO nor BYE."""
+        if record.kind == feed.Kind.OPEN and str(record.json().get("door")).startswith(DOCKER_DOOR):
+            self._engine_conns.add(record.conn)
+        if record.conn in self._engine_conns:
+            self._engine_tracker.take(record)
+            if record.kind == feed.Kind.CLOSE:
+                self._engine_conns.discard(record.conn)
+            return
         match record.kind:
             case feed.Kind.CHILD:
                 self.take_exit(record)
@@ -246,6 +273,7 @@ class ObservedTrial:
     async def finish(self, closed: Literal["normal", "incomplete"]) -> None:
         """Close the books: late evidence, verdict, store, `--json`, answer."""
         self._tracker.close()
+        self._engine_tracker.close()
         if self._collectors is not None:
             try:
                 await self._collectors.finish(FINISH_WATCHED_S if self._watched else FINISH_PLAIN_S)
@@ -296,9 +324,10 @@ class ObservedTrial:
         self._writer.restore(list(self._book.observations))
         self._source.emit(GapSeen(source="store", families=list(FAMILIES), why=why))
 
-    async def _probe_traces(self) -> None:
+    async def _probe_traces(self, traces: Traces) -> None:
         """Whether anybody takes traces, asked while the command runs: the export itself comes after the last word."""
-        self._no_traces = await unreachable()
+        self._no_traces = await traces.unreachable()
+        await asyncio.to_thread(traces.send_what_was_left)
 
     def _unwatched_engine(self) -> str | None:
         """Why an engine that the user named was not watched; None when it was, or none was named."""
@@ -320,7 +349,10 @@ class ObservedTrial:
             source = self._hello.docker.source
             lines.append(f"{PREFIX}containers were not watched: {engine}. Start the engine, or correct {source}.")
         if self._no_traces is not None:
-            lines.append(f"{PREFIX}the trace will not arrive: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
+            lines.append(f"{PREFIX}the trace is not sent yet: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
+            lines.append("  It waits in the store for the next run, or for: fairtrial export --pending")
+        if self._traces is not None:
+            lines += [f"{PREFIX}{sentence}." for sentence in self._traces.complaints]
         if self._writer.failed is not None:
             spills = [str(path) for path in self._writer.spills if path.stat().st_size]
             kept = f"the rows are in {' and '.join(spills)}, bring them back with:" if spills else ""
@@ -336,26 +368,19 @@ class ObservedTrial:
 
     async def after_the_answer(self) -> None:
         """What nobody waits for: traces, orphans of dead runs, the end of the store's thread."""
-        if self._record is not None:
-            await self._export(self._record)
+        if self._record is not None and self._traces is not None:
+            root, parent = self._hello.root_span_id, self._hello.parent_span_id
+            await asyncio.to_thread(self._traces.put, self._record, root_span_id=root, parent_span_id=parent)
         try:
-            await asyncio.to_thread(recover_orphans, Path(self._hello.store), self._writer, self._journal)
+            if await asyncio.to_thread(recover_orphans, Path(self._hello.store), self._writer, self._journal):
+                await asyncio.to_thread(self._writer.flush, FLUSH_S)
         except (OSError, sqlite3.Error) as error:
             self._journal.note(StoreFailed(label="recover", detail=str(error)))
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
         if self._collectors is not None:
             await self._collectors.close()
         await asyncio.to_thread(self._writer.close)
-
-    async def _export(self, trial: Trial) -> None:
-        if not traces_asked_for():
-            return
-        await export(
-            trial,
-            self._journal,
-            host=self._host.name,
-            root_span_id=self._hello.root_span_id,
-            parent_span_id=self._hello.parent_span_id,
-        )
 
 
 def docker_upstream(info: DockerInfo) -> DockerUpstream | None:

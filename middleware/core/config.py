@@ -103,6 +103,12 @@ class RunConfig:
     docker: bool = dataclasses.field(
         default=True, metadata=_doc("Look for a Docker engine and watch this trial's containers.")
     )
+    docker_door: bool = dataclasses.field(
+        default=True,
+        metadata=_doc(
+            "Let the command reach that engine through a socket of ours, which sees its execs (DOCKER_HOST)."
+        ),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +171,23 @@ class PrivacyConfig:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ExportConfig:
+    """Traces, beside the `OTEL_…` variables (docs/telemetry.md)."""
+
+    genai_names: str = dataclasses.field(
+        default="newest",
+        metadata=_doc("Which generation of the GenAI attribute names is written: newest, or 1.41."),
+    )
+    pending_limit_bytes: int = dataclasses.field(
+        default=256 << 20,
+        metadata=_doc("Spans that wait in the store for a collector, bytes; beyond it the oldest go and are counted."),
+    )
+    wait_s: float = dataclasses.field(
+        default=10.0, metadata=_doc("How long the observer of a run goes on sending after the verdict, at most, s.")
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholds:
     """The numbers of ours that a verdict may lean on: each is printed with the verdict that used it.
 
@@ -213,6 +236,7 @@ class Config:
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
     serve: ServeConfig = dataclasses.field(default_factory=ServeConfig)
     privacy: PrivacyConfig = dataclasses.field(default_factory=PrivacyConfig)
+    export: ExportConfig = dataclasses.field(default_factory=ExportConfig)
     verdict: Thresholds = dataclasses.field(default_factory=Thresholds)
     upstreams: dict[str, str] = dataclasses.field(
         default_factory=dict[str, str], metadata=_doc("Provider -> URL, as --upstream NAME=URL.")

@@ -14,16 +14,17 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
 from fairtrial.middleware.relay.coupled import DoorPolicy
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.docker_upstream import DockerUpstream
+from fairtrial.middleware.relay.environment import Mutation
 from fairtrial.middleware.relay.heads import RequestHead
 from fairtrial.middleware.relay.settings import ClientTls, Upstream
 
-SOCKET_NAME: Final = "docker.sock"
 _PING: Final = b"GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: fairtrial\r\nConnection: close\r\n\r\n"
 _PING_S: Final = 2.0
 _DEFAULT_PORTS: Final = {False: 2375, True: 2376}
@@ -80,6 +81,31 @@ class DockerDoor:
         except OSError as error:
             return os.strerror(error.errno) if error.errno else str(error)
         return None if said.startswith(b"HTTP/1.1 ") else "it does not speak HTTP"
+
+
+def child_changes(environ: Mapping[str, str], door_url: str, engine: DockerUpstream) -> tuple[Mutation, ...]:
+    """What a Docker door changes in the child's environment: `what` is `environment NAME`, `new` the value."""
+    changes = [
+        Mutation(
+            what="environment DOCKER_HOST",
+            old=environ.get("DOCKER_HOST"),
+            new=door_url,
+            why="the engine is behind the door",
+            side_effects="programs that compare the address, or mount the socket that it names into a container, see "
+            "another path; `docker context` says that the variable overrides it",
+        )
+    ]
+    scheme, _, path = (engine.url or "").partition("://")
+    if scheme == "unix" and not environ.get("TESTCONTAINERS_DOCKER_SOCKET_OVERRIDE"):
+        changes.append(
+            Mutation(
+                what="environment TESTCONTAINERS_DOCKER_SOCKET_OVERRIDE",
+                old=environ.get("TESTCONTAINERS_DOCKER_SOCKET_OVERRIDE"),
+                new=path,
+                why="Testcontainers mounts the engine's own socket into its helper",
+            )
+        )
+    return tuple(changes)
 
 
 def upstream_of(engine: DockerUpstream) -> Upstream:

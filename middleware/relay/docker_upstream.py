@@ -1,8 +1,8 @@
 """Which container engine the command would talk to, found as the docker CLI finds it.
 
 In: the environment, and files through two small callables (so that tests need no engine).  Out: a `DockerUpstream`
-for the observer, which watches that engine's events.  Nothing is connected to and nothing is changed here: without
-the Docker door `DOCKER_HOST` stays as the user has it.
+for the observer, which watches that engine's events, and for the Docker door.  Nothing is connected to and nothing is
+changed here.  Where `DOCKER_HOST` is the Docker door of a run around this one, the engine is the one behind that door.
 
 Order: `DOCKER_HOST`, `DOCKER_CONTEXT`, `currentContext` of the CLI's configuration, the default socket, the rootless
 socket.  `ssh://` is left alone and said.
@@ -22,6 +22,7 @@ from typing import Final
 
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.core.places import home_folder
+from fairtrial.middleware.relay.runtime_dir import DOCKER_SOCKET, DOORS
 
 DEFAULT_SOCKET: Final = "/var/run/docker.sock"
 _WATCHABLE: Final = ("unix", "tcp", "http", "https")
@@ -40,6 +41,8 @@ class DockerUpstream:
     tls_dir: str | None = None
     skipped: str | None = None
     say: bool = False
+    outer_door: str | None = None
+    """The outer run's door by which the command reaches the engine: it is joined, not relayed twice."""
 
     def record(self) -> dict[str, object]:
         """As HELLO carries it."""
@@ -75,7 +78,7 @@ def resolve(
     """The engine of this environment.  Reads at most two small files and looks at two sockets."""
     folder = environ.get("DOCKER_CONFIG") or os.path.join(home_folder(environ), ".docker")
     if host := environ.get("DOCKER_HOST", "").strip():
-        return _checked(host, "DOCKER_HOST", environ, folder)
+        return _behind_outer_door(_checked(host, "DOCKER_HOST", environ, folder), reader)
     name, source = environ.get("DOCKER_CONTEXT", "").strip(), "DOCKER_CONTEXT"
     if not name:
         name, source = _current_context(reader(os.path.join(folder, "config.json"))), "currentContext"
@@ -134,6 +137,24 @@ def _checked(host: str, source: str, environ: Mapping[str, str], folder: str) ->
         source=source,
         tls_verify=tls and verify,
         tls_dir=(environ.get("DOCKER_CERT_PATH") or folder) if tls else None,
+    )
+
+
+def _behind_outer_door(found: DockerUpstream, reader: ReadText) -> DockerUpstream:
+    place, _, name = (found.url or "").removeprefix("unix://").rpartition("/")
+    if name != DOCKER_SOCKET:
+        return found
+    engine = _json_object(reader(os.path.join(place, DOORS))).get("engine")
+    url = engine.get("url") if isinstance(engine, dict) else None
+    if not isinstance(engine, dict) or not isinstance(url, str):
+        return found
+    tls_dir = engine.get("tls_dir")
+    return DockerUpstream(
+        url=url,
+        source=found.source,
+        tls_verify=engine.get("tls_verify") is True,
+        tls_dir=tls_dir if isinstance(tls_dir, str) else None,
+        outer_door=found.url,
     )
 
 

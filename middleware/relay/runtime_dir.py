@@ -19,8 +19,9 @@ from typing import Final
 from fairtrial.middleware.core.errors import HostError
 
 MAX_SOCKET_PATH_BYTES: Final = 107
-_LONGEST_NAME: Final = "/docker.sock"
-_DOORS: Final = "doors.json"
+DOCKER_SOCKET: Final = "docker.sock"
+_LONGEST_NAME: Final = f"/{DOCKER_SOCKET}"
+DOORS: Final = "doors.json"
 _ID_TAIL: Final = 12
 """The last digits of a UUIDv7 are random; with them alone the path stays short."""
 
@@ -31,10 +32,18 @@ class RuntimeDir:
 
     path: str
 
-    def write_doors(self, trial: str, doors: Mapping[int, str]) -> None:
-        """Publish our ports (port -> door name) to nested runs.  Raises `HostError`."""
-        body = {"trial": trial, "pid": os.getpid(), "doors": [{"port": port, "name": doors[port]} for port in doors]}
-        target = os.path.join(self.path, _DOORS)
+    def write_doors(self, trial: str, doors: Mapping[int, str], engine: Mapping[str, object] | None = None) -> None:
+        """Publish our ports (port -> door name), and the engine behind the Docker door, to nested runs.
+
+        Raises `HostError`.
+        """
+        body = {
+            "trial": trial,
+            "pid": os.getpid(),
+            "doors": [{"port": port, "name": doors[port]} for port in doors],
+            "engine": engine,
+        }
+        target = os.path.join(self.path, DOORS)
         try:
             descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             with open(descriptor, "w", encoding="utf-8") as file:
@@ -84,7 +93,7 @@ def outer_doors(environ: Mapping[str, str], *, chosen: str | None = None) -> dic
         return {}
     for base in _places(environ, chosen):
         try:
-            with open(os.path.join(base, trial[-_ID_TAIL:], _DOORS), encoding="utf-8") as file:
+            with open(os.path.join(base, trial[-_ID_TAIL:], DOORS), encoding="utf-8") as file:
                 body = json.load(file)
             if body["trial"] == trial:
                 return {int(door["port"]): str(door["name"]) for door in body["doors"]}

@@ -109,11 +109,20 @@ class _Call:
 class DockerTracker:
     """Feed it the records of Docker doors with `take`; `close` ends what is still open.
 
-    `trial`: whose door it is; the door's socket belongs to one trial.  `faults`: records that made no sense.
+    `trial`: whose door it is; the door's socket belongs to one trial.  `on_created` is told the id of each container
+    that was made through it.  `faults`: records that made no sense.
     """
 
-    def __init__(self, source: Source, *, trial: str | None, at: clock.Instant) -> None:
+    def __init__(
+        self,
+        source: Source,
+        *,
+        trial: str | None,
+        at: clock.Instant,
+        on_created: Callable[[str], None] | None = None,
+    ) -> None:
         self._source = source
+        self._on_created = on_created
         self._trial = trial
         self._clock = at
         self._calls: OrderedDict[int, dict[int, _Call]] = OrderedDict()
@@ -286,6 +295,8 @@ class DockerTracker:
             ref = parse_qs(call.query).get("name", [""])[0]
         whole = ref if _WHOLE_ID.match(ref) else None
         signal = parse_qs(call.query).get("signal", [""])[0]
+        if call.action == "create" and call.status == 201 and whole is not None and self._on_created is not None:
+            self._on_created(whole)
         waited = _decoded(call.got, _Waited()) if call.action == "wait" else _Waited()
         self._emit(
             DoorContainer(

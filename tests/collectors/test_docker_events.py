@@ -172,6 +172,41 @@ async def test_with_another_trial_on_the_engine_an_unmarked_container_is_left_al
     other.close()
 
 
+async def test_what_passed_our_door_is_ours_whoever_else_is_there_and_is_claimed(case: Case) -> None:
+    """Its events may come before the door's word, and after it."""
+    other = presence.announce(f"unix://{case.engine.path}", "other")
+    assert other is not None
+    await case.begin()
+    case.events.created_here(A)
+    assert presence.is_claimed(case.engine.url, A)
+    for container_id in (A, B):
+        case.engine.add(container_id, pid=77)
+        case.engine.say(container_id, "create")
+        case.engine.say(container_id, "start")
+    await eventually(lambda: any("not joined" in (v.why or "") for v in case.kept.of(CoverageChanged)))
+    assert case.watch.watched == [A]
+    case.events.created_here(B)
+    case.engine.say(B, "start")
+    await eventually(lambda: case.watch.watched == [A, B])
+    assert [seen.join for seen in case.kept.of(ContainerSeen)] == ["door", "door"]
+    other.close()
+
+
+async def test_what_passed_another_trials_door_is_theirs_and_costs_no_coverage(case: Case) -> None:
+    other = presence.announce(f"unix://{case.engine.path}", "other")
+    theirs = presence.claim(f"unix://{case.engine.path}", A)
+    assert other is not None
+    assert theirs is not None
+    await case.begin()
+    case.engine.add(A, pid=77)
+    case.engine.say(A, "start")
+    await case.ours(B)
+    assert case.watch.watched == [B]
+    assert not any(v.containers_missed for v in case.kept.of(CoverageChanged))
+    theirs.close()
+    other.close()
+
+
 async def test_a_cut_stream_that_is_replayed_whole_is_lost_and_back_without_a_gap(case: Case) -> None:
     await case.begin()
     await case.ours()

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairtrial.collectors.facade import Collectors, DockerUpstream
-from fairtrial.collectors.parse.docker import text_digest
+from fairtrial.middleware.core.commands import text_digest
 from fairtrial.middleware.core.observations import (
     CgroupReading,
     ContainerEvent,

@@ -30,17 +30,17 @@ OOM = Due(
 )
 
 
-def run_agent(name: str, script: Sequence[Step], engine: Engine, folder: Path, *options: str) -> Under:
+def run_agent(name: str, script: Sequence[Step], engine: Engine, folder: Path, **more: str) -> Under:
     """The demo's agent, whose tools run on the host and may use docker; its check fails."""
     place = folder / name
     for part in ("home", "project"):
         (place / part).mkdir(parents=True)
     with running_standin(script) as server:
         environment = clients.clean_environment(
-            place / "home", ANTHROPIC_BASE_URL=server.url, DOCKER_HOST=engine.docker_host
+            place / "home", ANTHROPIC_BASE_URL=server.url, DOCKER_HOST=engine.docker_host, **more
         )
         command = [sys.executable, "-m", "fairtrial.middleware.demo.agent"]
-        return run_under(command, environment, place / "project", kept=place / "kept", options=options)
+        return run_under(command, environment, place / "project", kept=place / "kept")
 
 
 def box(image: str, command: str, *options: str) -> str:
@@ -56,10 +56,15 @@ def test_a_container_whose_main_process_is_killed_dies_with_it_and_is_told(
     assert "died with it" in under.verdict.sentence, under.verdict.sentence
 
 
-def together(first: Sequence[Step], second: Sequence[Step], engine: Engine, folder: Path) -> tuple[Under, Under]:
+def together(
+    first: Sequence[Step], second: Sequence[Step], engine: Engine, folder: Path, **more: str
+) -> tuple[Under, Under]:
     """Two trials at once; their scripts wait for each other."""
     with ThreadPoolExecutor(2) as pool:
-        runs = [pool.submit(run_agent, name, script, engine, folder) for name, script in (("a", first), ("b", second))]
+        runs = [
+            pool.submit(run_agent, name, script, engine, folder, **more)
+            for name, script in (("a", first), ("b", second))
+        ]
         return runs[0].result(), runs[1].result()
 
 
@@ -73,20 +78,24 @@ def scripts(image: str, folder: Path, *options: str) -> tuple[tuple[Step, ...], 
     return calm, greedy
 
 
-def test_of_two_trials_on_one_engine_without_marks_neither_is_charged_with_the_others_kill(
+def test_of_two_trials_without_marks_and_doors_neither_is_charged_with_the_others_kill(
     docker_engine: Engine, busybox_image: str, tmp_path: Path
 ) -> None:
-    calm, greedy = together(*scripts(busybox_image, tmp_path), docker_engine, tmp_path)
+    calm, greedy = together(*scripts(busybox_image, tmp_path), docker_engine, tmp_path, FAIRTRIAL_RUN__DOCKER_DOOR="0")
     assert calm.verdict.blame is not Blame.INFRA, calm.told()
     assert calm.verdict.terminated_by is None, calm.told()
     assert greedy.verdict.blame is not Blame.MODEL, greedy.told()
 
 
 @pytest.mark.slow
-def test_of_two_trials_with_marked_containers_each_has_its_own_verdict(
-    docker_engine: Engine, busybox_image: str, tmp_path: Path
+@pytest.mark.parametrize("told_by", ["door", "mark"])
+def test_of_two_trials_with_a_door_or_marked_containers_each_has_its_own_verdict(
+    docker_engine: Engine, busybox_image: str, tmp_path: Path, told_by: str
 ) -> None:
-    calm, greedy = together(*scripts(busybox_image, tmp_path, MARK), docker_engine, tmp_path)
+    marks = (MARK,) if told_by == "mark" else ()
+    door = "0" if told_by == "mark" else "1"
+    first, second = scripts(busybox_image, tmp_path, *marks)
+    calm, greedy = together(first, second, docker_engine, tmp_path, FAIRTRIAL_RUN__DOCKER_DOOR=door)
     assert not (told := missed(greedy, OOM)), told
     assert calm.verdict.blame is Blame.MODEL, calm.told()
     assert calm.verdict.terminated_by is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairtrial.middleware.core.presence import announce, others
+from fairtrial.middleware.core.presence import announce, claim, is_claimed, others
 
 ENGINE = "unix:///tmp/ft-presence-test.sock"
 
@@ -38,3 +38,15 @@ def test_a_name_that_is_taken_is_no_error_and_no_proc_is_nobody(tmp_path: Path) 
     assert announce(ENGINE, "a") is None
     assert others(ENGINE, "b", proc=tmp_path) == 0
     held.close()
+
+
+def test_a_container_is_claimed_by_the_trial_that_made_it_as_long_as_that_one_lives(tmp_path: Path) -> None:
+    held = claim(ENGINE, "c" * 64)
+    assert held is not None
+    assert is_claimed(ENGINE, "c" * 64)
+    assert not is_claimed(ENGINE, "c" * 63)
+    assert not is_claimed("unix:///tmp/another.sock", "c" * 64)
+    assert not is_claimed(ENGINE, "c" * 64, proc=tmp_path)
+    assert others(ENGINE, "a") == 0
+    held.close()
+    assert not is_claimed(ENGINE, "c" * 64)

@@ -29,6 +29,17 @@ def test_the_variable_beats_the_context_and_the_default() -> None:
     assert (engine.url, engine.source) == ("unix:///x.sock", "DOCKER_HOST")
 
 
+def test_the_docker_door_of_an_outer_run_leads_to_the_engine_behind_it() -> None:
+    engine = {"url": "tcp://h:2376", "tls_verify": True, "tls_dir": "/certs"}
+    files = {"/run/ft/1/doors.json": json.dumps({"trial": "t", "doors": [], "engine": engine})}
+    inner = found({"DOCKER_HOST": "unix:///run/ft/1/docker.sock"}, files)
+    assert (inner.url, inner.tls_verify, inner.tls_dir) == ("tcp://h:2376", True, "/certs")
+    assert inner.outer_door == "unix:///run/ft/1/docker.sock"
+    for text in ("{", '{"engine": 3}', '{"engine": {"url": null}}'):
+        junk = found({"DOCKER_HOST": "unix:///run/ft/1/docker.sock"}, {"/run/ft/1/doors.json": text})
+        assert (junk.url, junk.outer_door) == ("unix:///run/ft/1/docker.sock", None)
+
+
 @pytest.mark.parametrize("environ", [{"DOCKER_CONTEXT": "remote"}, {}])
 def test_a_context_is_named_by_the_variable_or_the_configuration(environ: dict[str, str]) -> None:
     files = {"/h/.docker/config.json": json.dumps({"currentContext": "remote"}), **_context("unix:///y.sock")}

@@ -37,7 +37,7 @@ def test_a_nested_run_finds_the_doors_of_its_outer_trial_only(short: Path) -> No
     trial = new_id()
     environ = {"XDG_RUNTIME_DIR": str(short)}
     made = runtime_dir.create(environ, trial)
-    made.write_doors(trial, {4711: "anthropic", 4712: "openai"})
+    made.write_doors(trial, {4711: "anthropic", 4712: "openai"}, {"url": "unix:///x.sock"})
     assert os.stat(f"{made.path}/doors.json").st_mode & 0o777 == 0o600
     inside = {**environ, "FAIRTRIAL_TRIAL": trial}
     assert runtime_dir.outer_doors(inside) == {4711: "anthropic", 4712: "openai"}
