@@ -35,6 +35,7 @@ from fairtrial.middleware.relay.framing import (
 )
 from fairtrial.middleware.relay.heads import Body, RequestHead, ResponseHead
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
+from fairtrial.middleware.relay.switch import Queue
 from fairtrial.middleware.wire.feed import Flag, Kind
 
 _UPSTREAM_FLUSH_S: Final = 60.0
@@ -76,6 +77,11 @@ class Route(Protocol):
     upstream: Upstream
     dialler: Dialler
     policy: DoorPolicy
+
+    @property
+    def lead(self) -> Callable[[RequestHead], Dialler] | None:
+        """Where each request names its upstream (plain egress proxy): the dialler, one object for one upstream."""
+        ...
 
     def rewrite(self, head: RequestHead) -> tuple[bytes, str | None]:
         """The head as it goes upstream, and the trial that its token names (None: no known token).
@@ -127,6 +133,7 @@ class Pause:
     PIPELINE = 8
     REFUSING = 16
     UPSTREAM_DEAD = 32
+    SWITCH = 64
 
 
 class Pair:
@@ -143,6 +150,9 @@ class Pair:
         self._route = route
         self.conn = conn
         self._client = client
+        self._dialler = route.dialler
+        self._queue = Queue(route.lead) if route.lead is not None else None
+        self._switching = False
         self._upstream: Link | None = None
         self._requests = RequestFramer(docker=route.policy.docker)
         self._responses = ResponseFramer(docker=route.policy.docker)
@@ -214,6 +224,8 @@ class Pair:
                         self._observe_response(data, t_ns)
                     except Exception as error:  # noqa: BLE001 - observing fails open
                         self._swallow(error)
+        if self._queue is not None and self._queue.waiting_for is not None:
+            self._switch_soon()
 
     def _swallow(self, error: Exception) -> None:
         """Observing failed: the bytes go on, nobody looks any more."""
@@ -240,7 +252,7 @@ class Pair:
             if self._refusing is not None:
                 return
             framer = self._requests
-            head = framer.take_whole(data)
+            head = framer.take_whole(data) if self._queue is None else None
             if head is not None:
                 self._take_whole_request(head, data, t_ns)
                 return
@@ -278,6 +290,13 @@ class Pair:
             self._pause(Pause.PIPELINE)
 
     def _take_requests(self, events: list[RequestEvent], t_ns: int) -> None:
+        if self._queue is None:
+            self._pass_requests(events, t_ns)
+        else:
+            self._queue.put(events, t_ns)
+            self._pass_queue(self._queue)
+
+    def _pass_requests(self, events: list[RequestEvent], t_ns: int) -> None:
         out: list[bytes] = []
         notes: list[tuple[int, bytes, int]] = []
         bad: BadRequest | None = None
@@ -374,6 +393,72 @@ class Pair:
             self._upstream.finish_and_close(_UPSTREAM_FLUSH_S)
         self._client.finish_and_discard()
 
+    # ------------------------------------------------------------------ another upstream
+
+    def _pass_queue(self, queue: Queue) -> None:
+        """What is for the upstream in use passes; the rest waits until the responses before it have ended."""
+        while True:
+            for event, t_ns in queue.run():
+                self._pass_requests([event], t_ns)
+                if self._refusing is not None or self._client.closed:
+                    return
+            if queue.waiting_for is None:
+                self._resume(Pause.SWITCH)
+                if self._eof_pending and self._upstream is not None:
+                    self._upstream.finish()
+                return
+            if queue.in_use is not None:
+                break
+            queue.in_use = self._dialler = queue.waiting_for
+        if queue.held_bytes > self._settings.held_bytes or queue.framing_ended:
+            self._pause(Pause.SWITCH)
+        self._switch_soon()
+
+    @property
+    def _may_switch(self) -> bool:
+        """A request waits for another upstream, and nothing of the one in use is still to come."""
+        return (
+            self._queue is not None
+            and self._queue.waiting_for is not None
+            and self._responses.idle
+            and not (self._tunnel or self._up_blind or self._down_blind)
+            and self.account.first is None
+        )
+
+    def _switch_soon(self) -> None:
+        """Not within a handler of the upstream that is to be left."""
+        if not self._switching and self._may_switch:
+            self._switching = True
+            self._loop.call_soon(self._guard(self._leave))
+
+    def _leave(self) -> None:
+        """FIN to the upstream in use, then a dial to the one that the next request names."""
+        upstream = self._upstream
+        if not self._may_switch:
+            self._switching = False
+        elif upstream is None:
+            self._left()
+        else:
+            upstream.release()
+            upstream.on_closed = self._guard(self._left)
+            upstream.finish_and_close(_UPSTREAM_FLUSH_S)
+
+    def _left(self) -> None:
+        queue = self._queue
+        self._switching = False
+        if queue is None or self.account.first is not None:  # the pair has ended meanwhile
+            self._closed()
+            return
+        assert queue.waiting_for is not None
+        self._upstream = None
+        queue.in_use = self._dialler = queue.waiting_for
+        self._responses = ResponseFramer(docker=self._route.policy.docker)
+        self.account.unblocked("upstream", self._msg)
+        self._resume(Pause.UPSTREAM_FULL | Pause.UPSTREAM_DEAD)
+        self._pass_queue(queue)
+
+    # ------------------------------------------------------------------ refusing
+
     def _watch_dawdling(self) -> None:
         if self._settings.refuse_bad_heads and self._timer is None:
             msg = self._msg
@@ -405,7 +490,7 @@ class Pair:
     async def _dial(self) -> None:
         began_ns = monotonic_ns()
         try:
-            link, report = await self._route.dialler.dial()
+            link, report = await self._dialler.dial()
         except DialFailed as failed:
             self._guard(self._dial_failed)(failed.report)
         except asyncio.CancelledError:
@@ -429,7 +514,7 @@ class Pair:
         self._json(Kind.DIAL, report.as_json(), self._msg)
         self._note_first("upstream", "dial", report.errno, f"{report.stage}: {report.error}")
         self._settle()
-        self._client.reset()
+        self._client.reset_when_delivered()  # an upstream before this one may have answered
 
     def _dialled(self, link: Link, report: DialReport) -> None:
         self._upstream = link
@@ -444,11 +529,12 @@ class Pair:
         pending, self._pending = self._pending, []
         self._pending_bytes = 0
         link.write(pending[0] if len(pending) == 1 else b"".join(pending))
-        if self._eof_pending and not self._requests.held_bytes:
+        if self._eof_pending and not self._held_bytes:
             link.finish()
         self._json(Kind.DIAL, report.as_json(), self._msg)
         self._resume(Pause.DIALLING)
-        link.resume()
+        if not self._client.blocked:  # by a response of the upstream before this one
+            link.resume()
         link.start()
 
     def _cancel_dial(self) -> None:
@@ -501,7 +587,7 @@ class Pair:
                 head.msg,
                 t_ns,
             )
-            if self._requests.holding and head.msg == self._msg:
+            if self._requests.holding and head.msg == self._msg and not self._queued_bytes:
                 self._release_to_http(t_ns)
             self._response_ended()
             return
@@ -518,7 +604,7 @@ class Pair:
                 msg = event.msg
                 self._record(Kind.RESPONSE_HEAD, event.raw, msg, Flag.INTERIM if event.interim else 0, t_ns)
                 decided = not event.interim and event.body is not Body.TUNNEL
-                if decided and self._requests.holding and event.msg == self._msg:
+                if decided and self._requests.holding and event.msg == self._msg and not self._queued_bytes:
                     self._release_to_http(t_ns)
             elif isinstance(event, MessageEnd):
                 self._record(
@@ -548,13 +634,15 @@ class Pair:
         """No tunnel came of the upgrade: what was held are requests like any other."""
         self._take_requests(self._requests.release_to_http(), t_ns)
         self._resume(Pause.HELD)
-        if self._eof_pending and self._upstream is not None:
+        if self._eof_pending and self._upstream is not None and not self._queued_bytes:
             self._upstream.finish()
 
     def _open_tunnel(self, event: Tunnel, t_ns: int) -> None:
         self._tunnel = event.msg or self._msg or 1
         self._client.watch_fin = False
         held = self._requests.release_to_tunnel()
+        if self._queue is not None:
+            held = self._queue.give_up() + held
         if held:
             self._to_upstream(held)
         self._record(Kind.RESPONSE_END, b'{"wire_bytes":0,"complete":true,"how":"tunnel"}', event.msg, 0, t_ns)
@@ -564,7 +652,7 @@ class Pair:
             self._record(Kind.TUNNEL_DOWN, event.rest, self._tunnel, 0, t_ns)
         if self._paused:
             self._client.pause()  # watches anew, without FIN
-        self._resume(Pause.HELD | Pause.PIPELINE)
+        self._resume(Pause.HELD | Pause.PIPELINE | Pause.SWITCH)
         if self._eof_pending and self._upstream is not None:
             self._upstream.finish()
 
@@ -575,7 +663,9 @@ class Pair:
         self._responses.fifo.clear()
         for request in waiting:
             self._json(Kind.RESPONSE_END, {"wire_bytes": None, "complete": None, "how": "blind"}, request.msg)
-        if self._requests.holding:  # whether a tunnel opened cannot be told any more: bytes pass
+        if (
+            self._requests.holding and not self._queued_bytes
+        ):  # whether a tunnel opened cannot be told any more: bytes pass
             held = self._requests.release_to_tunnel()
             self._up_blind = True
             if held:
@@ -614,9 +704,20 @@ class Pair:
             and not self._up_blind
             and not self._down_blind
             and self._refusing is None
+            and not self._queued_bytes
             and self._requests.at_boundary
             and self._responses.idle
         )
+
+    @property
+    def _queued_bytes(self) -> int:
+        """What waits for another upstream."""
+        return 0 if self._queue is None else self._queue.held_bytes
+
+    @property
+    def _held_bytes(self) -> int:
+        """What was read from the client and has not left."""
+        return self._requests.held_bytes + self._queued_bytes
 
     def _client_eof(self, _ragged: bool) -> None:
         upstream = self._upstream
@@ -640,7 +741,7 @@ class Pair:
     def _half_close(self) -> None:
         if self._tunnel or self._up_blind:  # elsewhere a half-close is no ending
             self._note_first("client", "fin", None, "half-close")
-        if self._upstream is None or self._requests.held_bytes:
+        if self._upstream is None or self._held_bytes:
             self._eof_pending = True
         else:
             self._upstream.finish()
@@ -688,6 +789,9 @@ class Pair:
 
     def _upstream_eof(self, ragged: bool) -> None:
         assert self._upstream is not None
+        if self._may_switch:  # it was about to be left
+            self._switch_soon()
+            return
         until_close = not self._tunnel and self._responses.until_close
         if until_close and not ragged:
             end = self._responses.eof()
@@ -731,6 +835,9 @@ class Pair:
     def _upstream_error(self, error: OSError) -> None:
         """RST → RST, behind everything that the upstream had sent."""
         assert self._upstream is not None
+        if self._may_switch:
+            self._switch_soon()
+            return
         self._note_first("upstream", "rst", error.errno, error.strerror)
         self._settle()
         self._upstream.close()
@@ -738,6 +845,9 @@ class Pair:
 
     def _upstream_write_failed(self, error: OSError) -> None:
         """It takes no more; what it had answered is still read, then the error comes."""
+        if self._may_switch:
+            self._switch_soon()
+            return
         self._note_first("upstream", "rst", error.errno, error.strerror)
         self._pause(Pause.UPSTREAM_DEAD)
 

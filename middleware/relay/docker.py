@@ -34,6 +34,7 @@ class DockerDoor:
     """A bound door.  `url` is what the child's DOCKER_HOST becomes; the rest is for the engine (`coupled.Route`)."""
 
     label = "docker:engine"
+    lead = None
 
     def __init__(self, upstream: Upstream, dialler: Dialler, listener: socket.socket, trial: str | None) -> None:
         self.upstream = upstream

@@ -125,6 +125,11 @@ class Link:
         self.on_closed: Callable[[], None] = _nothing
         watch.arm(self._fd, self)
 
+    def release(self) -> None:
+        """Its owner wants to hear nothing more of it; what it still has to send is sent."""
+        self.on_data = self.on_eof = self.on_error = self.on_write_failed = _nothing
+        self.on_blocked = self.on_drained = self.on_hangup = self.on_closed = _nothing
+
     # ------------------------------------------------------------------ reading
 
     def start(self) -> None:
@@ -254,6 +259,11 @@ class Link:
     def unsent_bytes(self) -> int:
         """What the kernel has not taken yet."""
         return len(self._out)
+
+    @property
+    def blocked(self) -> bool:
+        """`on_blocked` was called, and `on_drained` not yet."""
+        return self._blocked
 
     def write(self, data: bytes) -> None:
         """Send now what the kernel takes, keep the rest.  Bytes for a dead peer are dropped."""
@@ -439,6 +449,5 @@ class Link:
         self._after_flush = None
         self._sock.close()
         told = self.on_closed
-        self.on_data = self.on_eof = self.on_error = self.on_write_failed = _nothing
-        self.on_blocked = self.on_drained = self.on_hangup = self.on_closed = _nothing
+        self.release()
         told()

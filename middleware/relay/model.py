@@ -33,6 +33,8 @@ class ModelDoor:
     The rest is for the engine.
     """
 
+    lead = None
+
     def __init__(
         self, upstream: Upstream, dialler: Dialler, listener: socket.socket, tokens: Mapping[str, str]
     ) -> None:

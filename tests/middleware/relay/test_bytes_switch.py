@@ -1,7 +1,7 @@
 """Two upstreams through one plain-proxy connection: hold the next request, let the responses end, close, dial anew.
 
 The egress door does not exist yet; `PlainProxy` is the route that it will be: the absolute-form target of each
-request names its upstream.  What is tested is the engine's part, on real sockets.
+request names its upstream.  What is tested is the engine's part (`coupled.py`, `switch.py`), on real sockets.
 """
 
 import asyncio
@@ -33,7 +33,6 @@ from tests.middleware.relay.rig import (
 )
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-BUILT = pytest.mark.xfail(strict=True, run=False, reason="the engine cannot change the upstream of a connection yet")
 
 
 class PlainProxy:
@@ -131,7 +130,6 @@ def test_requests_for_one_upstream_share_its_connection(two: Two) -> None:
     two.rig.no_pair_open()
 
 
-@BUILT
 def test_a_request_for_another_upstream_closes_the_first_and_dials_anew(two: Two) -> None:
     client = two.client()
     for upstream in (two.a, two.b, two.a):
@@ -148,7 +146,6 @@ def test_a_request_for_another_upstream_closes_the_first_and_dials_anew(two: Two
     assert [dial.json()["ok"] for dial in two.rig.observer.of(Kind.DIAL)] == [True, True, True]
 
 
-@BUILT
 def test_the_next_request_is_held_until_the_responses_before_it_have_ended(two: Two) -> None:
     client = two.client()
     client.sendall(get(two.a, "/1") + get(two.a, "/2") + get(two.b, "/3") + get(two.b, "/4") + get(two.a, "/5"))
@@ -175,7 +172,6 @@ def test_the_next_request_is_held_until_the_responses_before_it_have_ended(two: 
     two.rig.no_pair_open()
 
 
-@BUILT
 def test_what_is_held_for_the_other_upstream_is_bounded_and_whole(two: Two) -> None:
     client = two.client()
     client.sendall(get(two.a, "/1"))
@@ -194,7 +190,6 @@ def test_what_is_held_for_the_other_upstream_is_bounded_and_whole(two: Two) -> N
     two.rig.no_pair_open()
 
 
-@BUILT
 def test_a_client_that_leaves_while_its_request_is_held_ends_everything(two: Two) -> None:
     client = two.client()
     client.sendall(get(two.a, "/1") + get(two.b, "/2"))
@@ -207,7 +202,6 @@ def test_a_client_that_leaves_while_its_request_is_held_ends_everything(two: Two
     nobody_calls(two.b)
 
 
-@BUILT
 def test_a_failed_second_dial_loses_no_byte_of_the_first_response(two: Two) -> None:
     body = bytes(range(256)) * 12_000
     head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body)
@@ -224,7 +218,6 @@ def test_a_failed_second_dial_loses_no_byte_of_the_first_response(two: Two) -> N
     two.rig.no_pair_open()
 
 
-@BUILT
 def test_an_upload_that_goes_on_behind_its_early_response_reaches_its_own_upstream(two: Two) -> None:
     client = two.client()
     client.sendall(get(two.a, "/1", "Content-Length: 10", method="POST") + b"01234")
@@ -242,7 +235,6 @@ def test_an_upload_that_goes_on_behind_its_early_response_reaches_its_own_upstre
     two.rig.no_pair_open()
 
 
-@BUILT
 def test_switching_a_hundred_times_leaves_no_socket_and_no_task(two: Two) -> None:
     client = two.client()
     for turn in range(100):
@@ -259,7 +251,6 @@ def test_switching_a_hundred_times_leaves_no_socket_and_no_task(two: Two) -> Non
     eventually(lambda: not two.rig.in_loop(lambda: len(asyncio.all_tasks(two.rig.loop))), "a task is left")
 
 
-@BUILT
 def test_an_upstream_that_ends_behind_its_response_is_left_as_well(two: Two) -> None:
     """`Connection: close` is between the client and that upstream; a reset of it is no news either."""
     client = two.client()
@@ -277,7 +268,6 @@ def test_an_upstream_that_ends_behind_its_response_is_left_as_well(two: Two) -> 
     two.rig.no_pair_open()
 
 
-@BUILT
 def test_a_response_that_ends_with_the_connection_ends_it_for_what_is_held_too(two: Two) -> None:
     client = two.client()
     client.sendall(get(two.a, "/1") + get(two.b, "/2"))
@@ -291,7 +281,6 @@ def test_a_response_that_ends_with_the_connection_ends_it_for_what_is_held_too(t
     nobody_calls(two.b)
 
 
-@BUILT
 def test_a_slow_reader_of_the_first_response_holds_the_second_upstream_back(two: Two) -> None:
     rig = two.rig
     client = two.client(receive_bytes=4096)
@@ -325,7 +314,6 @@ def test_a_slow_reader_of_the_first_response_holds_the_second_upstream_back(two:
     rig.no_pair_open()
 
 
-@BUILT
 def test_an_upgrade_that_is_held_opens_its_tunnel_at_its_own_upstream(two: Two) -> None:
     client = two.client()
     ask = get(two.b, "/2", "Connection: Upgrade", "Upgrade: websocket")
