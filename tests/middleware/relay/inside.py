@@ -4,7 +4,8 @@ In: a plan (JSON).  Out: one JSON list of DIAL records on standard output.  The 
 `d0` into which packets vanish, so a connection to one of its neighbours is a SYN that is never answered; `hosts` and
 a name server of our own are what the system's resolver sees.
 
-Plan: {loop, url, hosts: {name: [address]}, delay_s: {name: seconds or null}, settings, dials, also, listen, tls, store, prefer_4}.
+Plan: {loop, url, hosts: {name: [address]}, delay_s: {name: seconds or null}, settings, dials, also, listen, tls, store,
+prefer_4}.
 `url` has {port} for the port of the servers, which listen on each address of `listen`; `also` is a second upstream,
 dialled once while the others are under way; `store` {cafile or capath: path} is mounted over the system's.
 """
