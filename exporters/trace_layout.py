@@ -1,98 +1,121 @@
 """A trial as spans: what they are called, what they carry, who is whose child.
 
-In: a `Trial` record with its verdict.  Out: `Span` shapes in order of depth, with deterministic ids, so the same
-trial always gives the same spans and none is ever invented twice.  Pure: no OpenTelemetry import, no I/O.
-The counterpart that sends them is `otlp.py`; every name comes from `middleware/core/semconv.py`.
+In: a `Trial` record with its verdict.  Out: `Span` shapes, parents before children, with deterministic ids, so the same
+trial always gives the same spans.  Pure: no OpenTelemetry import, no I/O.  `rotation.py` cuts a long trial into several
+traces, `revision.py` says what a revised verdict adds, `pipeline.py` sends; every name is of `core/semconv.py`.
 
 Layout (DESIGN section 6): `trial` → `phase` → `step` → `chat {model}` (one CLIENT child per attempt) and
-`execute_tool {tool}`; an OOM kill is a short child span of its step.  Numbers on the step are deltas of that step.
+`execute_tool {tool}` → `exec`; an OOM kill is a short child span of its step.  Numbers on the step are deltas of that
+step.  Names are of low cardinality: which step it is stands in an attribute.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
+from fairtrial.exporters.rotation import MAX_SPANS, rotated
+from fairtrial.exporters.spans import Attributes, Event, Kind, Link, Span, present, span_id
 from fairtrial.middleware.core import semconv
 from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.records import Attempt, Blame, Call, ContainerUse, Step, Tool, Trial
 
-AttributeValue = str | bool | int | float | list[str]
-MAX_TEXT: Final = 256
-"""Characters of any text attribute: every Jaeger back end can search it, and a span stays small."""
+ATTEMPT_SPANS: Final = 20
+"""Of a call with more attempts the first and the last ten become spans; how many are left out is on the call."""
+STALL_EVENT_S: Final = 30.0
+"""A silence of the upstream of at least this long is an event on its call."""
+NAME_CHARS: Final = 64
+"""Of a model's or tool's name in a span name: both come from the agent."""
+SHORTEST_NS: Final = 1000
+"""A moment is a span of a microsecond: viewers count in those, and warn of a span without length."""
+YES: Final = "yes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
-    """A moment on a span."""
-
-    name: str
-    at_ns: int
-    attributes: dict[str, AttributeValue] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """One span; ids are hex (32 and 16 digits), times ns since the epoch.  `links`: span ids of the same trace."""
-
-    service: str
-    name: str
-    kind: Literal["internal", "client"]
-    trace_id: str
-    span_id: str
-    parent_id: str | None
-    start_ns: int
-    end_ns: int
-    attributes: dict[str, AttributeValue]
-    events: tuple[Event, ...] = ()
-    links: tuple[str, ...] = ()
-    error: str | None = None
-
-
-def span_id(*parts: object) -> str:
-    """A span id made from what the span is about: stable over restarts and replays."""
-    return hashlib.blake2b("/".join(map(str, parts)).encode(), digest_size=8).hexdigest()
-
-
-def spans_of(trial: Trial, *, root_span_id: str | None = None, parent_span_id: str | None = None) -> list[Span]:
-    """All spans of one trial, parents before children; empty when the trial has no trace id or no start."""
+def spans_of(
+    trial: Trial,
+    *,
+    root_span_id: str | None = None,
+    parent_span_id: str | None = None,
+    profile: semconv.GenAiProfile = semconv.GENAI_PROFILES[semconv.GENAI_NEWEST],
+    max_spans: int = MAX_SPANS,
+) -> list[Span]:
+    """All spans of one trial; empty when it has no trace id or no start.  At most `max_spans` of them share a trace."""
     started = wall_ns_of(trial.started)
     if trial.trace_id is None or started is None:
         return []
-    layout = _Layout(trial, trial.trace_id, started, root_span_id or span_id(trial.trial, "root"), parent_span_id)
-    return list(layout.spans())
+    root_id = root_span_id or span_id(trial.trial, "root")
+    layout = _Layout(trial, trial.trace_id, started, root_id, parent_span_id, profile)
+    return rotated(layout.trial_span(), layout.groups(), max_spans=max_spans)
+
+
+def verdict_attributes(trial: Trial) -> Attributes:
+    """The summary of the verdict as short strings that every Jaeger back end finds; empty without one."""
+    verdict = trial.verdict
+    if verdict is None:
+        return {}
+    return present(
+        {
+            semconv.BLAME: verdict.blame.value,
+            semconv.GRADE: verdict.grade.value if verdict.grade else None,
+            semconv.CAUSE: verdict.cause,
+            semconv.TERMINATED_BY: verdict.terminated_by.cause if verdict.terminated_by else None,
+            semconv.ENDED_AS: verdict.ended_as.value,
+            semconv.VERDICT_STEP: verdict.step,
+            semconv.VERDICT_REVISION: verdict.revision,
+            semconv.SENTENCE: verdict.sentence,
+        }
+    )
+
+
+def verdict_error(trial: Trial) -> str | None:
+    """What the status of the trial's span says; None when nothing is to blame."""
+    verdict = trial.verdict
+    if verdict is not None and verdict.blame is not Blame.NONE:
+        return verdict.sentence
+    return None
 
 
 class _Layout:
     """Walks one trial; keeps what every span of it shares."""
 
-    def __init__(self, trial: Trial, trace_id: str, started: int, root: str, parent: str | None) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        trace_id: str,
+        started: int,
+        root: str,
+        parent: str | None,
+        profile: semconv.GenAiProfile,
+    ) -> None:
         self.trial = trial
         self.trace_id = trace_id
         self.started = started
         self.ended = max(wall_ns_of(trial.ended) or started, started)
         self.root = root
         self.parent = parent
+        self.profile = profile
+        self.whole = trial.closed == "normal"
+        self.guilty = self._guilty_id()
 
-    def spans(self) -> Iterator[Span]:
-        guilty = self._guilty_id()
-        yield self._root(guilty)
-        phases = {phase.name: span_id(self.trial.trial, "phase", phase.name) for phase in self.trial.phases}
-        for phase in self.trial.phases:
-            start = wall_ns_of(phase.started)
-            if start is None:
-                continue
-            end = wall_ns_of(phase.ended)
-            attributes: dict[str, AttributeValue] = {semconv.PHASE: phase.name.value}
-            yield self._span(
-                f"{semconv.SPAN_PHASE} {phase.name}", phases[phase.name], self.root, start, end, attributes
+    def groups(self) -> Iterator[list[Span]]:
+        """What belongs together in one trace: all phases, then each step with its children, then each side call."""
+        phases = {p.name: span_id(self.trial.trial, "phase", p.name) for p in self.trial.phases if p.started}
+        yield [
+            self._span(
+                semconv.SPAN_PHASE,
+                phases[phase.name],
+                self.root,
+                start,
+                wall_ns_of(phase.ended),
+                present({semconv.PHASE: phase.name.value, semconv.OUTCOME: phase.outcome}),
             )
+            for phase in self.trial.phases
+            if (start := wall_ns_of(phase.started)) is not None
+        ]
         for step in self.trial.steps:
-            yield from self._step(step, phases.get(step.phase, self.root), guilty)
+            yield list(self._step(step, phases.get(step.phase, self.root)))
         for call in self.trial.side_calls:
-            yield from self._call(call, self.root, guilty)
+            yield list(self._call(call, self.root))
 
     def _span(
         self,
@@ -101,14 +124,21 @@ class _Layout:
         parent: str | None,
         start: int,
         end: int | None,
-        attributes: dict[str, AttributeValue],
+        attributes: Attributes,
         *,
         service: str = semconv.SERVICE_HARNESS,
-        kind: Literal["internal", "client"] = "internal",
+        kind: Kind = "internal",
         events: tuple[Event, ...] = (),
-        links: tuple[str, ...] = (),
+        links: tuple[Link, ...] = (),
         error: str | None = None,
     ) -> Span:
+        """`end` None: not observed; the span then ends with the trial and, where that was cut off, is incomplete."""
+        attributes = {self.profile.renamed.get(key, key): value for key, value in attributes.items()}
+        if own_id == self.guilty:
+            attributes[semconv.GUILTY] = YES
+        if end is None and not self.whole:
+            attributes[semconv.INCOMPLETE] = YES
+            error = error or "still open when fairtrial was cut off"
         return Span(
             service=service,
             name=name,
@@ -117,15 +147,16 @@ class _Layout:
             span_id=own_id,
             parent_id=parent,
             start_ns=start,
-            end_ns=max(start, end if end is not None else self.ended),
-            attributes={key: _short(value) for key, value in attributes.items()},
+            end_ns=max(start + SHORTEST_NS, end if end is not None else self.ended),
+            attributes=attributes,
             events=events,
             links=links,
             error=error,
         )
 
-    def _root(self, guilty: str | None) -> Span:
-        trial, verdict = self.trial, self.trial.verdict
+    def trial_span(self) -> Span:
+        """The root, which says it all: what the trial was, how it ended, whose fault that was."""
+        trial = self.trial
         attributes = present(
             {
                 semconv.TRIAL: trial.trial,
@@ -133,31 +164,24 @@ class _Layout:
                 semconv.RUN: trial.run,
                 semconv.TASK: trial.task,
                 semconv.TRY: trial.try_,
+                semconv.HARNESS: trial.harness,
                 semconv.OUTCOME: trial.outcome.value,
                 semconv.CLOSED: trial.closed,
                 semconv.EXIT_CODE: trial.exit_code,
                 semconv.STEPS: len(trial.steps),
+                semconv.INCOMPLETE: None if self.whole else YES,
             }
         )
-        error = None
-        if verdict is not None:
-            attributes |= present(
-                {
-                    semconv.BLAME: verdict.blame.value,
-                    semconv.GRADE: verdict.grade.value if verdict.grade else None,
-                    semconv.CAUSE: verdict.cause,
-                    semconv.TERMINATED_BY: verdict.terminated_by.cause if verdict.terminated_by else None,
-                    semconv.ENDED_AS: verdict.ended_as.value,
-                    semconv.VERDICT_STEP: verdict.step,
-                    semconv.VERDICT_REVISION: verdict.revision,
-                    semconv.SENTENCE: verdict.sentence,
-                }
-            )
-            if verdict.blame is not Blame.NONE:
-                error = verdict.sentence[:MAX_TEXT]
-        links = () if guilty is None else (guilty,)
-        name = f"{semconv.SPAN_TRIAL} {trial.task or trial.name or trial.trial}"
-        return self._span(name, self.root, self.parent, self.started, self.ended, attributes, links=links, error=error)
+        return self._span(
+            semconv.SPAN_TRIAL,
+            self.root,
+            self.parent,
+            self.started,
+            self.ended,
+            attributes | verdict_attributes(trial),
+            links=() if self.guilty is None else (Link(self.trace_id, self.guilty),),
+            error=verdict_error(trial) or (None if self.whole else "fairtrial was cut off before the trial ended"),
+        )
 
     def _guilty_id(self) -> str | None:
         verdict = self.trial.verdict
@@ -178,37 +202,34 @@ class _Layout:
     def _step_id(self, step: Step) -> str:
         return span_id(self.trial.trial, "step", step.index)
 
-    def _step(self, step: Step, parent: str, guilty: str | None) -> Iterator[Span]:
+    def _step(self, step: Step, parent: str) -> Iterator[Span]:
         start = wall_ns_of(step.started)
         if start is None:
             return
         own = self._step_id(step)
-        attributes: dict[str, AttributeValue] = {semconv.STEP_INDEX: step.index, **step_numbers(step)}
-        if own == guilty:
-            attributes[semconv.GUILTY] = "yes"
+        attributes: Attributes = {semconv.STEP_INDEX: step.index, **step_numbers(step)}
         events = tuple(
             Event(name=semconv.EVENT_THROTTLED, at_ns=start, attributes={semconv.STEP_THROTTLED: use.cpu_throttled})
             for use in step.containers
             if use.cpu_throttled
         )
-        yield self._span(
-            f"{semconv.SPAN_STEP} {step.index}", own, parent, start, wall_ns_of(step.ended), attributes, events=events
-        )
+        yield self._span(semconv.SPAN_STEP, own, parent, start, wall_ns_of(step.ended), attributes, events=events)
         for call in step.calls:
-            yield from self._call(call, own, guilty)
+            yield from self._call(call, own)
         for number, tool in enumerate(step.tools):
             yield from self._tool(tool, step, number, own)
         for use in step.containers:
             if use.oom_kills:
-                yield self._oom(use, step, own, guilty)
+                yield self._oom(use, step, own)
 
-    def _call(self, call: Call, parent: str, guilty: str | None) -> Iterator[Span]:
+    def _call(self, call: Call, parent: str) -> Iterator[Span]:
         starts = [ns for attempt in call.attempts if (ns := wall_ns_of(attempt.started)) is not None]
         if not starts:
             return
         own = call.span_id or span_id(self.trial.trial, "call", call.id)
         end = max(ns + int((a.duration or 0.0) * 1e9) for ns, a in zip(starts, call.attempts, strict=False))
         chat = semconv.SPAN_CHAT
+        shown = _ends_of(call.attempts, ATTEMPT_SPANS)
         attributes = present(
             {
                 semconv.OPERATION: chat,
@@ -226,16 +247,21 @@ class _Layout:
                 semconv.CALL_ROLE: call.role,
                 semconv.CALL_OUTCOME: call.outcome,
                 semconv.CALL_ATTEMPTS: len(call.attempts),
+                semconv.CALL_LEFT_OUT: len(call.attempts) - len(shown) or None,
                 semconv.CALL_FELL_BACK: call.fell_back,
                 semconv.MAX_GAP: call.max_gap,
                 semconv.MAX_GAP_WITH_PINGS: call.max_gap_with_pings,
             }
         )
-        if own == guilty:
-            attributes[semconv.GUILTY] = "yes"
+        stalled = call.max_gap is not None and call.max_gap >= STALL_EVENT_S
+        # When within the call it was silent is not in the record; its end is when the silence was known.
+        gap: Attributes = present({semconv.MAX_GAP: call.max_gap})
+        events = (Event(name=semconv.EVENT_STALLED, at_ns=end, attributes=gap),) if stalled else ()
         error = None if call.outcome in (None, "ok") else f"{call.outcome} after {len(call.attempts)} attempt(s)"
-        yield self._span(f"{chat} {call.model or 'unknown'}", own, parent, min(starts), end, attributes, error=error)
-        for number, attempt in enumerate(call.attempts):
+        name = f"{chat} {(call.model or 'unknown')[:NAME_CHARS]}"
+        known_end = None if call.outcome is None and not self.whole else end
+        yield self._span(name, own, parent, min(starts), known_end, attributes, events=events, error=error)
+        for number, attempt in shown:
             yield from self._attempt(attempt, call, number, own)
 
     def _attempt(self, attempt: Attempt, call: Call, number: int, parent: str) -> Iterator[Span]:
@@ -267,11 +293,11 @@ class _Layout:
             }
         )
         yield self._span(
-            f"{semconv.SPAN_ATTEMPT} {number + 1}",
+            semconv.SPAN_ATTEMPT,
             span_id(self.trial.trial, "attempt", call.id, number),
             parent,
             start,
-            start + int((attempt.duration or 0.0) * 1e9),
+            None if attempt.duration is None and not self.whole else start + int((attempt.duration or 0.0) * 1e9),
             attributes,
             service=semconv.SERVICE_MODEL_API,
             kind="client",
@@ -282,28 +308,41 @@ class _Layout:
         start = wall_ns_of(tool.started)
         if start is None:
             return
+        own = span_id(self.trial.trial, "tool", step.index, number)
+        end = wall_ns_of(tool.ended)
         attributes = present(
             {
                 semconv.OPERATION: semconv.SPAN_EXECUTE_TOOL,
                 semconv.TOOL_NAME: tool.name,
                 semconv.TOOL_CALL_ID: tool.call_id,
+            }
+        )
+        name = f"{semconv.SPAN_EXECUTE_TOOL} {(tool.name or 'unknown')[:NAME_CHARS]}"
+        yield self._span(name, own, parent, start, end, attributes)
+        if tool.exec_id is None and tool.exit_code is None:
+            return
+        exec_attributes = present(
+            {
                 semconv.PROCESS_EXIT_CODE: tool.exit_code,
                 semconv.EXEC_ID: tool.exec_id,
+                semconv.EXEC_VIA: tool.exec_via,
                 semconv.EXEC_JOIN: tool.join,
+                semconv.EXEC_SIGNAL: tool.signal,
+                semconv.EXEC_TIMED_OUT_BY: tool.timed_out_by,
+                semconv.EXEC_BYTES_OUT: tool.bytes_out,
             }
         )
         yield self._span(
-            f"{semconv.SPAN_EXECUTE_TOOL} {tool.name or 'unknown'}",
-            span_id(self.trial.trial, "tool", step.index, number),
-            parent,
+            semconv.SPAN_EXEC,
+            span_id(self.trial.trial, "exec", step.index, number),
+            own,
             start,
-            wall_ns_of(tool.ended),
-            attributes,
-            service=semconv.SERVICE_CONTAINER if tool.exec_id else semconv.SERVICE_HARNESS,
+            end,
+            exec_attributes,
+            service=semconv.SERVICE_CONTAINER,
         )
 
-    def _oom(self, use: ContainerUse, step: Step, parent: str, guilty: str | None) -> Span:
-        own = span_id(self.trial.trial, "oom", step.index, use.id)
+    def _oom(self, use: ContainerUse, step: Step, parent: str) -> Span:
         victim = use.oom_victims[0] if use.oom_victims else None
         end = wall_ns_of(step.ended) or self.ended
         attributes = present(
@@ -318,11 +357,9 @@ class _Layout:
                 semconv.OOM_VICTIM_ROLE: victim.role if victim else None,
             }
         )
-        if own == guilty:
-            attributes[semconv.GUILTY] = "yes"
         return self._span(
             semconv.SPAN_OOM_KILL,
-            own,
+            span_id(self.trial.trial, "oom", step.index, use.id),
             parent,
             end,
             end,
@@ -332,7 +369,13 @@ class _Layout:
         )
 
 
-def step_numbers(step: Step) -> dict[str, AttributeValue]:
+def _ends_of(attempts: list[Attempt], most: int) -> list[tuple[int, Attempt]]:
+    """Attempts with their numbers; of very many the first and the last."""
+    numbered = list(enumerate(attempts))
+    return numbered if len(numbered) <= most else numbered[: most // 2] + numbered[-(most // 2) :]
+
+
+def step_numbers(step: Step) -> Attributes:
     """The step's figures over all its containers: the highest peak, sums of the rest; unobserved ones are absent."""
     peaks = [use for use in step.containers if use.memory_peak is not None]
     top = max(peaks, key=lambda use: use.memory_peak or 0, default=None)
@@ -357,12 +400,3 @@ def step_numbers(step: Step) -> dict[str, AttributeValue]:
 def _sum(values: list[int | None] | list[float | None]) -> float | int | None:
     known = [value for value in values if value is not None]
     return sum(known) if known else None
-
-
-def present(values: dict[str, AttributeValue | None]) -> dict[str, AttributeValue]:
-    """Only what was observed."""
-    return {key: value for key, value in values.items() if value is not None}
-
-
-def _short(value: AttributeValue) -> AttributeValue:
-    return value[:MAX_TEXT] if isinstance(value, str) else value

@@ -1,12 +1,14 @@
 """Every telemetry name of fairtrial: attributes, span names, services.  Nowhere else may such a literal stand.
 
 GenAI names follow the conventions of the semantic-conventions-genai repository at 024a4f94 (inference spans) and
-002c8a6e (agent spans), all "Development".  A switch for older names (v1.41) is not built.
+002c8a6e (agent spans), all "Development"; `GENAI_PROFILES` holds those of v1.41 to v1.44, the last that the common
+package had, for back ends that know only them.
 HTTP, network, error, container and process names: semantic-conventions v1.44.  Ours have the prefix `fairtrial.`.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/1.44.0"
@@ -22,7 +24,10 @@ SPAN_PHASE: Final = "phase"
 SPAN_CHAT: Final = "chat"
 SPAN_ATTEMPT: Final = "attempt"
 SPAN_EXECUTE_TOOL: Final = "execute_tool"
+SPAN_EXEC: Final = "exec"
 SPAN_OOM_KILL: Final = "oom_kill"
+SPAN_VERDICT: Final = "verdict"
+SPAN_LATE_EVIDENCE: Final = "late_evidence"
 
 SERVICE_NAME: Final = "service.name"
 SERVICE_VERSION: Final = "service.version"
@@ -46,6 +51,7 @@ INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS: Final = "gen_ai.usage.cache_read.input_tokens"
 CACHE_WRITE_TOKENS: Final = "gen_ai.usage.cache_write.input_tokens"
+CACHE_CREATION_TOKENS: Final = "gen_ai.usage.cache_creation.input_tokens"
 TOOL_NAME: Final = "gen_ai.tool.name"
 TOOL_CALL_ID: Final = "gen_ai.tool.call.id"
 
@@ -56,6 +62,11 @@ NAME: Final = "fairtrial.name"
 TRY: Final = "fairtrial.try"
 OUTCOME: Final = "fairtrial.outcome"
 CLOSED: Final = "fairtrial.closed"
+INCOMPLETE: Final = "fairtrial.incomplete"
+HARNESS: Final = "fairtrial.harness"
+PART: Final = "fairtrial.part"
+PARTS: Final = "fairtrial.parts"
+LATE: Final = "fairtrial.late"
 BLAME: Final = "fairtrial.blame"
 GRADE: Final = "fairtrial.grade"
 CAUSE: Final = "fairtrial.cause"
@@ -83,6 +94,7 @@ CALL_ROLE: Final = "fairtrial.call.role"
 CALL_OUTCOME: Final = "fairtrial.call.outcome"
 CALL_ATTEMPTS: Final = "fairtrial.call.attempts"
 CALL_FELL_BACK: Final = "fairtrial.call.fell_back"
+CALL_LEFT_OUT: Final = "fairtrial.call.attempts_left_out"
 MAX_GAP: Final = "fairtrial.max_gap_s"
 MAX_GAP_WITH_PINGS: Final = "fairtrial.max_gap_with_pings_s"
 WAIT_BEFORE: Final = "fairtrial.wait_before_s"
@@ -98,9 +110,30 @@ BYTES_UP: Final = "fairtrial.bytes_up"
 BYTES_DOWN: Final = "fairtrial.bytes_down"
 EXEC_ID: Final = "fairtrial.exec.id"
 EXEC_JOIN: Final = "fairtrial.exec.join"
+EXEC_VIA: Final = "fairtrial.exec.via"
+EXEC_SIGNAL: Final = "fairtrial.exec.signal"
+EXEC_TIMED_OUT_BY: Final = "fairtrial.exec.timed_out_by"
+EXEC_BYTES_OUT: Final = "fairtrial.exec.bytes_out"
 OOM_VICTIM: Final = "fairtrial.oom.victim"
 OOM_VICTIM_ROLE: Final = "fairtrial.oom.victim_role"
 EVENT_THROTTLED: Final = "fairtrial.cpu_throttled"
+EVENT_STALLED: Final = "fairtrial.stalled"
 
 PROVIDER_NAMES: Final = {"gemini": "gcp.gemini", "vertex": "gcp.vertex_ai", "bedrock": "aws.bedrock"}
 """Our names of providers that the conventions call otherwise (client-inference.md, `gen_ai.provider.name`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenAiProfile:
+    """Which generation of the GenAI names is written: `renamed` maps the newest name to that of the profile."""
+
+    schema_url: str
+    renamed: dict[str, str]
+
+
+GENAI_NEWEST: Final = "newest"
+GENAI_PROFILES: Final = {
+    GENAI_NEWEST: GenAiProfile(SCHEMA_URL, {}),
+    "1.41": GenAiProfile("https://opentelemetry.io/schemas/1.41.0", {CACHE_WRITE_TOKENS: CACHE_CREATION_TOKENS}),
+}
+"""Attributes of spans only; the renamed metrics of the conventions are not among what fairtrial writes."""

@@ -187,6 +187,15 @@ def _read(rows: Iterable[tuple[bytes, int, bytes | None]]) -> Iterator[Observati
             continue
 
 
+def record_at(database: sqlite3.Connection, trial: str, revision: int) -> Trial | None:
+    """The trial as it was computed with this revision of its verdict; None when there is none that can be read."""
+    row = database.execute("SELECT body FROM verdicts WHERE trial = ? AND revision = ?", (trial, revision)).fetchone()
+    try:
+        return None if row is None else _TRIAL.decode(unpack(row[0]))
+    except (zlib.error, msgspec.DecodeError, msgspec.ValidationError):
+        return None
+
+
 def latest_record(database: sqlite3.Connection, trial: str) -> Trial | None:
     """The trial with its newest verdict as it was computed, or None while it is open."""
     row = database.execute(

@@ -31,6 +31,16 @@ STATEMENTS: Final = (
     """CREATE TABLE IF NOT EXISTS verdicts (
         trial TEXT NOT NULL, revision INTEGER NOT NULL, ruleset TEXT NOT NULL, made_ns INTEGER NOT NULL,
         body BLOB NOT NULL, PRIMARY KEY (trial, revision)) WITHOUT ROWID""",
+    # Added within version 1: traces that were asked for, and their spans on the way (store/exports.py).
+    """CREATE TABLE IF NOT EXISTS exports (
+        trial TEXT PRIMARY KEY, root TEXT, parent TEXT, wanted_ns INTEGER NOT NULL,
+        revision INTEGER NOT NULL) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS export_batches (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, trial TEXT NOT NULL, revision INTEGER NOT NULL, state TEXT NOT NULL,
+        spans INTEGER NOT NULL, rejected INTEGER NOT NULL DEFAULT 0, why TEXT, due_ns INTEGER NOT NULL,
+        bytes INTEGER NOT NULL, ids BLOB NOT NULL, body BLOB)""",
+    "CREATE INDEX IF NOT EXISTS export_batches_by_state ON export_batches (state, id)",
+    "CREATE INDEX IF NOT EXISTS export_batches_by_trial ON export_batches (trial)",
 )
 
 _DICTIONARY: Final = (

@@ -25,6 +25,7 @@ import msgspec
 from fairtrial.middleware.core.observations import Observation
 from fairtrial.middleware.core.records import Trial
 from fairtrial.middleware.core.selfevents import Journal, StoreFailed
+from fairtrial.middleware.store import exports
 from fairtrial.middleware.store.database import insert_observation, insert_trial, open_database, open_trial_row
 
 COMMIT_EVERY_S: Final = 0.2
@@ -51,6 +52,13 @@ class _Close:
 
 
 @dataclass(frozen=True, slots=True)
+class _Want:
+    trial: str
+    root: str | None
+    parent: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Restore:
     observations: tuple[Observation, ...]
 
@@ -60,7 +68,7 @@ class _Barrier:
     reached: threading.Event
 
 
-_Row = Observation | _Open | _Close | _Restore
+_Row = Observation | _Open | _Close | _Want | _Restore
 _Item = _Row | _Barrier | None
 
 
@@ -116,6 +124,10 @@ class StoreWriter:
     def close_trial(self, trial: Trial) -> None:
         """Write the summary row and the verdict's revision of a trial that ended."""
         self._queue.put(_Close(trial))
+
+    def want_trace(self, trial: str, root_span_id: str | None, parent_span_id: str | None) -> None:
+        """Note that this trial's trace was asked for; who starts next sends it if we are killed."""
+        self._queue.put(_Want(trial, root_span_id, parent_span_id))
 
     def restore(self, observations: list[Observation]) -> None:
         """Put back rows that somebody else changed or removed; a database file that was removed is made anew."""
@@ -250,6 +262,8 @@ def _insert(database: sqlite3.Connection, row: _Row, trial: str | None) -> None:
     elif isinstance(row, _Open):
         owner = row.owner
         open_trial_row(database, row.trial, owner.pid, owner.boot_id, owner.start_ticks)
+    elif isinstance(row, _Want):
+        exports.want(database, row.trial, row.root, row.parent, time.time_ns())
     else:
         insert_trial(database, row.trial)
 
@@ -259,6 +273,8 @@ def _lines(row: _Row) -> list[bytes]:
         return [msgspec.json.encode(row)]
     if isinstance(row, _Restore):
         return [msgspec.json.encode(observation) for observation in row.observations]
+    if isinstance(row, _Want):
+        return []  # a spilled trial's trace is sent from memory, or not
     return [msgspec.json.encode({"trial_record": row.trial})]
 
 

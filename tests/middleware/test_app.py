@@ -406,6 +406,7 @@ def test_the_log_is_json_lines(tmp_path: Path) -> None:
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x"}, True),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_SDK_DISABLED": "true"}, False),
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x", "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
     ],
 )
 def test_traces_are_sent_only_where_the_user_named_an_endpoint(
@@ -421,8 +422,11 @@ def test_traces_are_sent_only_where_the_user_named_an_endpoint(
 @pytest.mark.parametrize(
     "environ, sentence",
     [
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, "127.0.0.1:1 does not answer"),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://h:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "only http/protobuf"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, "127.0.0.1:1/v1/traces does not answer"),
+        (
+            {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "pigeon"},
+            "OTEL_EXPORTER_OTLP_PROTOCOL is 'pigeon', but http/protobuf, http/json or grpc is expected",
+        ),
     ],
 )
 def test_a_trace_that_cannot_arrive_is_said(
@@ -437,7 +441,9 @@ def test_a_trace_that_cannot_arrive_is_said(
             time.sleep(0.05)
         lines = fed.bye(exit_code=0)["lines"]
     assert isinstance(lines, list)
-    assert any(sentence in line and "OTEL_EXPORTER_OTLP_ENDPOINT" in line for line in lines)
+    assert any(sentence in line for line in lines)
+    assert any("OTEL_EXPORTER_OTLP_ENDPOINT" in line for line in lines)
+    assert any("fairtrial export --pending" in line for line in lines)
 
 
 @pytest.mark.parametrize("source, said", [("DOCKER_HOST", True), ("default socket", False)])
