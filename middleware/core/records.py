@@ -204,7 +204,13 @@ class Attempt(Record, frozen=True, kw_only=True):
     first_token: float | None = None
     duration: float | None = None
     retry_after: float | None = None
+    """What this reply asked to wait."""
+    retry_after_obeyed: bool | None = None
+    """Whether this attempt waited as long as the reply before it asked; None where none was asked."""
     request_id: str | None = None
+    first_failure: ClosedBy | None = None
+    """Who failed first, of an attempt that failed."""
+    errno: str | None = None
     closed_by: ClosedBy | None = None
     close_kind: str | None = None
     via_proxy: str | None = None
@@ -233,12 +239,30 @@ class Call(Record, frozen=True, kw_only=True):
     max_gap_with_pings: float | None = None
     downstream_blocked: float | None = None
     our_lag: float | None = None
+    upstream_gap: float | None = None
+    """The longest silence that is proved to be the upstream's: pings do not count as bytes, the wait for the first byte
+    counts, s.  `max_gap` is the longest whoever's it was, between bytes."""
+    upstream_gap_with_pings: float | None = None
+    """The same with pings counted as bytes, s."""
+    backoff: float | None = None
+    """The waits between its attempts, s."""
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
     cache_write_tokens: int | None = None
     stop_reason: str | None = None
     fell_back: str | None = None
+    """What the client gave up after errors: non_streaming, model, max_tokens, capability; joined by commas."""
+    duplicate_of: str | None = None
+    """The call that asked the same and had been answered whole: this one is no retry, it samples again."""
+    concurrent_duplicate: str | None = None
+    """The call that asked the same and was in flight when this one began: hedging."""
+    agent: str | None = None
+    """Of a subagent's call: the subagent, called by its first call's id; None is the main agent."""
+    parent_agent: str | None = None
+    """Of a subagent's call: the agent that started it; None is the main agent."""
+    spawned_by: str | None = None
+    """Of a subagent's call: the parent's call whose reply set the tool to work that the subagent runs in."""
     attempts: list[Attempt] = []
 
 

@@ -33,6 +33,7 @@ from fairtrial.middleware.core.observations import (
     MutationSeen,
     Observation,
     OomKill,
+    ToolUse,
     TrialEnded,
     TrialStarted,
     Value,
@@ -52,7 +53,8 @@ from fairtrial.middleware.core.records import (
     Tool,
     Trial,
 )
-from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_record, fold, seen
+from fairtrial.middleware.steps.agents import lineages
+from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_record, changes, fold, seen
 from fairtrial.middleware.steps.identity import extends, session_key
 from fairtrial.middleware.steps.placed import Assembly, Placed
 from fairtrial.middleware.steps.roles import assign_roles
@@ -100,7 +102,11 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
         )
         for step in steps
     ]
-    side_calls = [call_record(call, role) for call, role in zip(calls, roles, strict=True) if role != "step"]
+    side_calls = [
+        call_record(call, role, kin)
+        for call, role, kin in zip(calls, roles, lineages(calls, roles), strict=True)
+        if role != "step"
+    ]
     trial = structs.replace(
         _trial(trial_id, own, records, ends),
         side_calls=side_calls,
@@ -184,11 +190,30 @@ def _open_steps(calls: Sequence[FoldedCall], roles: Sequence[CallRole]) -> list[
     for call, role in zip(calls, roles, strict=True):
         if role != "step":
             continue
-        if steps and _asks_again(steps[-1], call):
+        if steps and _is_hedge(steps[-1], call):
+            steps[-1].calls.append(call)
+        elif steps and _asks_again(steps[-1], call):
+            call.give_up(changes(steps[-1].calls[-1].request, call.request))
             steps[-1].calls.append(call)
         else:
+            if steps and _after_failure(steps[-1], call):
+                # The turn was given up, but not the trial: the client goes on with something else.
+                call.give_up(
+                    change for change in changes(steps[-1].calls[-1].request, call.request) if change == "model"
+                )
             steps.append(_Open(index=len(steps) + 1, started_ns=call.started_wall_ns, calls=[call]))
     return steps
+
+
+def _is_hedge(step: _Open, call: FoldedCall) -> bool:
+    """Whether the call asks for the open step's turn while another call for it is in flight."""
+    return call.concurrent_duplicate is not None and any(c.id == call.concurrent_duplicate for c in step.calls)
+
+
+def _after_failure(step: _Open, call: FoldedCall) -> bool:
+    last = step.calls[-1]
+    failed = last.outcome in {"error", "truncated", "client_disconnect"}
+    return failed and session_key(last.request) == session_key(call.request)
 
 
 def _asks_again(step: _Open, call: FoldedCall) -> bool:
@@ -336,7 +361,7 @@ class _Tools:
     def of(self, step: _Open) -> list[Tool]:
         """The step's tools in the order of the reply; execs without a tool call in the reply are tools without a
         name."""
-        asked = [(call, use) for call in step.calls for use in call.reply.tool_calls]
+        asked = self._asked(step)
         execs = [(at, e) for at, e in self._execs.get(step.index, []) if at >= (step.calls[0].ended_wall_ns or 0)]
         following = self._steps[step.index].started_ns if step.index < len(self._steps) else None
         free = dict(enumerate(execs))
@@ -380,6 +405,14 @@ class _Tools:
         if not asked:
             tools.extend(self._unasked(step, at, ran) for at, ran in execs)
         return tools
+
+    def _asked(self, step: _Open) -> list[tuple[FoldedCall, ToolUse]]:
+        """The tool calls of the step's replies; of hedged twins those that the client took."""
+        asked = [(call, use) for call in step.calls for use in call.reply.tool_calls]
+        if any(call.concurrent_duplicate is not None for call in step.calls):
+            taken = [(call, use) for call, use in asked if use.id in self._answered]
+            return taken or asked
+        return asked
 
     def _unasked(self, step: _Open, at: int, ran: ExecStarted) -> Tool:
         end = self._ends.get(ran.exec_id)

@@ -8,7 +8,8 @@ An attempt joins a call when the call's last attempt had ended without a whole r
 - the body is the same but for the fields that clients flip on a retry, or
 - it asks for the same turn of the same conversation within the time in which clients retry (120 s, or twice the
   `retry-after` that was sent) with something else changed: the model, the tools, the limits.
-The same body after a *whole* reply is a new call (resampling), and attempts that overlap in time are kept apart.
+The same body after a *whole* reply is a new call (resampling): it says of which it is a `duplicate_of`.  Attempts that
+overlap in time are kept apart: the later one is the `concurrent_duplicate` of the earlier (hedging).
 `x-stainless-retry-count` only lifts the time bound: Claude Code always sends 0, nested retry loops restart it.
 How it can be wrong: a client that gives up and asks exactly the same again as a new decision is folded into one call;
 the cost is one step too few, and every attempt is still listed.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 from fairtrial.middleware.core.clock import rfc3339
@@ -27,11 +29,30 @@ from fairtrial.middleware.core.observations import AttemptEnded, AttemptStarted,
 from fairtrial.middleware.core.records import Attempt, Call, CallOutcome, CallRole
 from fairtrial.middleware.steps.identity import same_history, session_key
 
+OBEYED_GRACE_S: Final = 0.1
+"""Clocks, and a `retry-after` in whole seconds: a wait this much shorter still kept to it."""
+
+MAX_RECENT: Final = 8
+"""Calls kept for each thing that a retry may have in common with them."""
+
 RETRY_WINDOW_S: Final = 120.0
 """How long after a failed attempt a *changed* request for the same turn still counts as its retry."""
 
 _LIVE: Final = 1 << 63
 """End time (ns) of an attempt whose end was not seen: later than any other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """Which agent of the trial made a call; agents are called by their first call's id, the main agent is None."""
+
+    agent: str | None = None
+    parent: str | None = None
+    spawned_by: str | None = None
+    """The call whose reply set the tool to work that the agent runs in."""
+
+
+MAIN_AGENT: Final = Lineage()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +81,10 @@ class FoldedCall:
 
     attempts: list[SeenAttempt]
     fell_back: list[str] = field(default_factory=list[str])
+    duplicate_of: str | None = None
+    """Id of the call that had the same body and a whole reply before this one began."""
+    concurrent_duplicate: str | None = None
+    """Id of the call that had the same body and was in flight when this one began."""
 
     @property
     def id(self) -> str:
@@ -88,6 +113,10 @@ class FoldedCall:
     @property
     def completed(self) -> bool:
         return self.outcome == "ok"
+
+    def give_up(self, found: Iterable[str]) -> None:
+        """Note what its client gave up, once each."""
+        self.fell_back.extend(change for change in found if change not in self.fell_back)
 
 
 def seen(value: AttemptStarted | AttemptEnded, *, observation: str, wall_ns: int) -> SeenAttempt:
@@ -131,28 +160,55 @@ def fold(attempts: Iterable[SeenAttempt]) -> list[FoldedCall]:
     """Fold attempts into calls; the order of the input does not matter."""
     ordered = sorted(attempts, key=lambda a: (a.started_wall_ns, a.facts.conn, a.facts.msg, a.id))
     calls: list[FoldedCall] = []
-    # The latest call for each thing that a retry may have in common with it.
-    latest: dict[Hashable, FoldedCall] = {}
+    # The latest calls for each thing that a retry may have in common with them.
+    recent: dict[tuple[Hashable, ...], list[FoldedCall]] = {}
     for attempt in ordered:
         keys = _keys(attempt)
-        candidates = [latest[key] for key in keys if key in latest]
-        for call in candidates:
-            if _continues(call, attempt):
-                _note_change(call, attempt)
-                call.attempts.append(attempt)
-                break
+        call = next((found for key in keys if (found := _retried(recent.get(key, []), attempt)) is not None), None)
+        if call is not None:
+            _note_change(call, attempt)
+            call.attempts.append(attempt)
         else:
             call = FoldedCall(attempts=[attempt])
             calls.append(call)
+            _note_twin(call, [c for key in keys if key[0] == "body" for c in recent.get(key, [])])
         for key in keys:
-            latest[key] = call
+            known = recent.setdefault(key, [])
+            if call not in known:
+                known.append(call)
+                del known[:-MAX_RECENT]
     return calls
 
 
-def _keys(attempt: SeenAttempt) -> list[Hashable]:
+def _retried(known: list[FoldedCall], attempt: SeenAttempt) -> FoldedCall | None:
+    """The call of which this is the next attempt, the newest first; behind one that was answered there is none."""
+    for call in reversed(known):
+        if _continues(call, attempt):
+            return call
+        if call.completed and attempt.started_wall_ns >= (call.ended_wall_ns or _LIVE):
+            return None
+    return None
+
+
+def _note_twin(call: FoldedCall, alike: list[FoldedCall]) -> None:
+    """Whether the same was asked before, and answered, or is being asked."""
+    if call.request.operation != "chat":
+        return
+    began = call.started_wall_ns
+    for other in reversed(alike):
+        ended = other.ended_wall_ns
+        if ended is None:
+            continue
+        if ended > began:
+            call.concurrent_duplicate = call.concurrent_duplicate or other.id
+        elif other.completed:
+            call.duplicate_of = call.duplicate_of or other.id
+
+
+def _keys(attempt: SeenAttempt) -> list[tuple[Hashable, ...]]:
     request = attempt.request
     scope = (session_key(request), request.agent, request.operation)
-    keys: list[Hashable] = []
+    keys: list[tuple[Hashable, ...]] = []
     if request.call_key is not None:
         keys.append(("key", *scope, request.call_key))
     body = request.body_digest or request.raw_digest
@@ -185,24 +241,31 @@ def _continues(call: FoldedCall, attempt: SeenAttempt) -> bool:
     return waited_s <= max(RETRY_WINDOW_S, 2 * (last.reply.retry_after or 0.0))
 
 
+def changes(before: RequestFacts, after: RequestFacts) -> list[str]:
+    """What a client gave up when it asked again, in the order in which clients do."""
+    found: list[str] = []
+    if before.stream and after.stream is False:
+        found.append("non_streaming")
+    if before.model != after.model and after.model is not None:
+        found.append("model")
+    if before.max_tokens is not None and after.max_tokens is not None and after.max_tokens < before.max_tokens:
+        found.append("max_tokens")
+    if before.tools_digest != after.tools_digest:
+        found.append("capability")
+    return found
+
+
 def _note_change(call: FoldedCall, attempt: SeenAttempt) -> None:
     """What the client gave up on this retry, in the order in which it was given up."""
     before, after = call.attempts[-1].request, attempt.request
-    changes: list[str] = []
-    if before.stream and after.stream is False:
-        changes.append("non_streaming")
-    if before.model != after.model and after.model is not None:
-        changes.append("model")
-    if before.max_tokens is not None and after.max_tokens is not None and after.max_tokens < before.max_tokens:
-        changes.append("max_tokens")
-    if before.tools_digest != after.tools_digest or (
-        not changes and before.body_digest is not None and before.body_digest != after.body_digest
-    ):
-        changes.append("capability")
-    call.fell_back.extend(change for change in changes if change not in call.fell_back)
+    found = changes(before, after)
+    digests = (before.body_digest, after.body_digest)
+    if not found and None not in digests and digests[0] != digests[1]:
+        found.append("capability")
+    call.give_up(found)
 
 
-def call_record(call: FoldedCall, role: CallRole) -> Call:
+def call_record(call: FoldedCall, role: CallRole, kin: Lineage = MAIN_AGENT) -> Call:
     """The call as `fairtrial.trial/1` holds it; its id is its first attempt's."""
     last = call.attempts[-1]
     facts, reply = last.facts, last.reply
@@ -222,12 +285,20 @@ def call_record(call: FoldedCall, role: CallRole) -> Call:
         max_gap_with_pings=_max(a.facts.max_gap_with_pings for a in call.attempts),
         downstream_blocked=_sum(a.facts.downstream_blocked for a in call.attempts),
         our_lag=_max(a.facts.our_lag for a in call.attempts),
+        upstream_gap=_max(a.facts.upstream_gap for a in call.attempts),
+        upstream_gap_with_pings=_max(a.facts.upstream_gap_with_pings for a in call.attempts),
+        backoff=_sum(_wait_s(one, other) for one, other in pairwise(call.attempts)),
         input_tokens=reply.input_tokens,
         output_tokens=reply.output_tokens,
         cache_read_tokens=reply.cache_read_tokens,
         cache_write_tokens=reply.cache_write_tokens,
         stop_reason=reply.stop_reason,
         fell_back=",".join(call.fell_back) or None,
+        duplicate_of=call.duplicate_of,
+        concurrent_duplicate=call.concurrent_duplicate,
+        agent=kin.agent,
+        parent_agent=kin.parent,
+        spawned_by=kin.spawned_by,
         attempts=[
             _attempt_record(attempt, call.attempts[i - 1] if i else None) for i, attempt in enumerate(call.attempts)
         ],
@@ -236,15 +307,15 @@ def call_record(call: FoldedCall, role: CallRole) -> Call:
 
 def _attempt_record(attempt: SeenAttempt, previous: SeenAttempt | None) -> Attempt:
     facts = attempt.facts
-    waited: float | None = None
-    if previous is not None and previous.ended_wall_ns is not None:
-        waited = round(max(0, attempt.started_wall_ns - previous.ended_wall_ns) / 1e9, 6)
+    waited = None if previous is None else _wait_s(previous, attempt)
+    asked = None if previous is None else previous.reply.retry_after
     return Attempt(
         status=facts.reply.status,
         error_type=facts.reply.error_type,
         outcome=attempt.outcome,
         started=rfc3339(attempt.started_wall_ns),
         wait_before=waited,
+        retry_after_obeyed=None if waited is None or asked is None else waited >= asked - OBEYED_GRACE_S,
         dns=facts.dns,
         connect=facts.connect,
         tls=facts.tls,
@@ -253,6 +324,8 @@ def _attempt_record(attempt: SeenAttempt, previous: SeenAttempt | None) -> Attem
         duration=facts.duration,
         retry_after=facts.reply.retry_after,
         request_id=facts.reply.request_id,
+        first_failure=facts.first_failure,
+        errno=facts.errno,
         closed_by=facts.closed_by,
         close_kind=facts.close_kind,
         via_proxy=facts.via_proxy,
@@ -261,6 +334,13 @@ def _attempt_record(attempt: SeenAttempt, previous: SeenAttempt | None) -> Attem
         bytes_down=facts.bytes_down,
         observation=attempt.observation,
     )
+
+
+def _wait_s(before: SeenAttempt, after: SeenAttempt) -> float | None:
+    """From the end of one attempt to the begin of the next."""
+    if before.ended_wall_ns is None:
+        return None
+    return round(max(0, after.started_wall_ns - before.ended_wall_ns) / 1e9, 6)
 
 
 def _max(values: Iterable[float | None]) -> float | None:

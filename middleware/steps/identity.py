@@ -28,14 +28,19 @@ def same_history(one: RequestFacts, other: RequestFacts) -> bool:
     """Whether two requests ask for the same turn of the same conversation, whatever else differs (model, tools,
     limits).
 
-    Needs a readable history on both sides: two unreadable bodies are never the same turn.
+    Needs a readable history on both sides: two unreadable bodies are never the same turn.  One may know less of its
+    end than the other: over a WebSocket Codex sends only what is new, and after a cut all of it again.  What both know
+    is compared.
     """
-    if one.history_len is None or not one.message_digests:
+    known = min(len(one.message_digests), len(other.message_digests))
+    if one.history_len is None or not known:
         return False
+    firsts = {one.first_user_digest, other.first_user_digest} - {None}
     return (
         one.history_len == other.history_len
         and one.assistant_turns == other.assistant_turns
-        and one.message_digests == other.message_digests
+        and one.message_digests[-known:] == other.message_digests[-known:]
+        and len(firsts) <= 1
     )
 
 

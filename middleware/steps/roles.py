@@ -7,6 +7,7 @@ In: folded calls of one trial, in order.  Out: one role for each.
 - *title*: read, and without tools while other calls of the session have them, and a history of one exchange;
 - *compaction*: the same with a longer history, a history that falls back and is not continued, or the last word of a
   conversation that then begins anew;
+- what the client itself says: Codex names its compactions and its subagents;
 - *subagent* as well: a conversation of another client than the agent's own (`kinship.py`), such as a tool's;
 - *step*: everything else.
 It deliberately does not read texts.  It can be wrong where a client sends no session id and runs two agents at once
@@ -17,12 +18,16 @@ that end together: both are then counted as steps.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from fairtrial.middleware.core.records import CallRole
 from fairtrial.middleware.steps.attempts import FoldedCall
 from fairtrial.middleware.steps.identity import NO_SESSION, SessionKey, extends, session_key
 from fairtrial.middleware.steps.kinship import Asked, Kin, kinship
+
+_SAID: Final[Mapping[str, CallRole]] = {"compact": "compaction", "compaction": "compaction", "prewarm": "probe"}
+"""What Codex says that a call is for; every other purpose is one of its subagents (review, collab_spawn, memory …)."""
 
 
 def assign_roles(calls: Sequence[FoldedCall]) -> list[CallRole]:
@@ -61,13 +66,20 @@ def _asked(call: FoldedCall) -> Asked:
     )
 
 
+def _said(purpose: str | None) -> CallRole | None:
+    return None if purpose is None else _SAID.get(purpose, "subagent")
+
+
 def _within_session(calls: Sequence[FoldedCall], members: list[int], roles: list[CallRole], *, named: bool) -> None:
     with_tools = [i for i in members if calls[i].request.has_tools]
     main: list[int] = []
     main_agent = calls[(with_tools or members)[0]].request.agent
     for i in members:
         request = calls[i].request
-        if request.agent != main_agent and request.agent is not None:
+        said = _said(request.purpose)
+        if said is not None:
+            roles[i] = said
+        elif request.agent != main_agent and request.agent is not None:
             roles[i] = "subagent"
         elif with_tools and request.has_tools is False:
             roles[i] = "title" if (request.history_len or 1) <= 2 else "compaction"

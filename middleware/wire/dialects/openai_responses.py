@@ -59,6 +59,8 @@ _TERMINAL: Final = frozenset(
 _PINGS: Final = frozenset({"keepalive", "ping", "response.heartbeat"})
 _OF_THE_WAY: Final = frozenset({"client_metadata", "type", "stream_id"})
 """Keys that differ from attempt to attempt, or between HTTP and WebSocket, for one and the same wish."""
+_PURPOSES: Final = frozenset({"compaction", "memory", "prewarm"})
+"""Of Codex's `request_kind`; "turn" is what all others are."""
 _OURS: Final = frozenset({"reasoning", "item_reference", "mcp_list_tools", "mcp_approval_request"})
 
 
@@ -167,8 +169,8 @@ def _facts(
     raws, items = _history(fields.get("input"))
     at_server = any(_given(fields.get(name)) for name in ("previous_response_id", "conversation"))
     tools = base.read_list(fields.get("tools"))
-    turn = _turn_metadata(head, fields.get("client_metadata"))
     over_socket = base.read_scalar(fields.get("type")) == "response.create"
+    turn = _turn_metadata(head, fields.get("client_metadata"), over_socket=over_socket)
     if base.read_scalar(fields.get("generate")) is False:
         operation = "other"
     compacts = compacts or turn.get("request_kind") == "compaction"
@@ -257,16 +259,23 @@ def _result_id(item: _Item) -> str | None:
     return (item.call_id or item.id) if item.kind.endswith("_call_output") else None
 
 
-def _turn_metadata(head: RequestHead, raw: msgspec.Raw | None) -> dict[str, object]:
-    """What Codex says about the turn, in the body (newer, and current over a WebSocket) or a header of its own."""
+def _turn_metadata(head: RequestHead, raw: msgspec.Raw | None, *, over_socket: bool) -> dict[str, object]:
+    """What Codex says about the turn, in the body (newer, and current over a WebSocket) or a header of its own.
+
+    Over a WebSocket the header is the handshake's: its ids hold, what that turn was for does not.
+    """
     client: object = None if raw is None else msgspec.json.decode(raw)
     said = client.get("x-codex-turn-metadata") if isinstance(client, dict) else None
+    of_this_turn = isinstance(said, str)
     said = said if isinstance(said, str) else head.headers.get("x-codex-turn-metadata")
     try:
         value: object = None if said is None else msgspec.json.decode(said)
     except (msgspec.DecodeError, UnicodeError):
         return {}
-    return value if isinstance(value, dict) else {}
+    turn = {str(name): each for name, each in value.items()} if isinstance(value, dict) else {}
+    if over_socket and not of_this_turn:
+        turn.pop("request_kind", None)
+    return turn
 
 
 def _name_session(
@@ -279,6 +288,13 @@ def _name_session(
     thread = head.headers.get("thread-id") or turn.get("thread_id")
     if facts["agent"] is None and isinstance(thread, str) and isinstance(session, str) and thread != session:
         facts["agent"] = digest(thread)
+    parent = turn.get("parent_thread_id")
+    if facts["parent_agent"] is None and isinstance(parent, str) and parent:
+        facts["parent_agent"] = digest(parent)
+    kind = turn.get("request_kind")
+    if facts["purpose"] is None and isinstance(kind, str) and kind in _PURPOSES:
+        facts["purpose"] = kind
+    facts["previous_response"] = base.as_text(base.read_scalar(fields.get("previous_response_id")))
     if facts["session"] is None:
         for name in ("conversation", "prompt_cache_key"):
             raw = fields.get(name)

@@ -338,3 +338,28 @@ def test_an_error_reply_keeps_its_type_in_the_attempt() -> None:
     told.attempt(turns=0, outcome="error", reply=ReplyFacts(status=529, error_type="overloaded_error", retry_after=2.0))
     attempt = assemble(told.end(1).observations, TRIAL).trial.steps[0].calls[0].attempts[0]
     assert (attempt.status, attempt.error_type, attempt.retry_after) == (529, "overloaded_error", 2.0)
+
+
+def test_a_hedged_twin_is_in_its_twins_step_and_only_the_reply_that_was_taken_has_tools() -> None:
+    told = Story().begin()
+    told.attempt(turns=0, seconds=5.0, advance=False, tools=(("toolu_a", "Bash", None),))
+    told.s += 1
+    told.attempt(turns=0, tools=(("toolu_b", "Bash", None),))
+    told.s += 5
+    told.attempt(turns=1, tool_result_ids=["toolu_b"])
+    trial = assemble(told.end().observations, TRIAL).trial
+    assert [len(step.calls) for step in trial.steps] == [2, 1]
+    assert [tool.call_id for tool in trial.steps[0].tools] == ["toolu_b"]
+    assert trial.steps[0].calls[1].concurrent_duplicate == trial.steps[0].calls[0].id
+
+
+def test_a_model_changed_after_errors_is_said_whether_or_not_the_turn_was_given_up() -> None:
+    told = Story().begin()
+    told.attempt(turns=1, outcome="error")
+    # Another model, and a history that was changed for it: no retry, but the same step.
+    told.attempt(turns=1, outcome="error", model="claude-small", message_digests=["m0", "x", "m2"], body_digest="b")
+    # The client takes its own error text for the answer and goes on with a third one.
+    told.attempt(turns=2, model="claude-tiny", max_tokens=1000)
+    told.attempt(turns=3, model="claude-tiny")
+    trial = assemble(told.end().observations, TRIAL).trial
+    assert [[call.fell_back for call in step.calls] for step in trial.steps] == [[None, "model"], ["model"], [None]]

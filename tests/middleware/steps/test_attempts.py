@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fairtrial.middleware.core.observations import AttemptEnded, AttemptStarted, decode
+from fairtrial.middleware.core.observations import AttemptEnded, AttemptStarted, ReplyFacts, decode
 from fairtrial.middleware.core.records import CallOutcome
 from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_record, fold, seen
 from tests.middleware.steps.story import Story
@@ -146,3 +146,123 @@ def test_attempts_of_an_unknown_dialect_fold_by_their_raw_body() -> None:
     told.attempt(turns=0, operation="hello", body_digest=None, raw_digest=None, message_digests=[])
     told.attempt(turns=0, operation="hello", body_digest=None, raw_digest=None, message_digests=[])
     assert [len(call.attempts) for call in folded(told)] == [2, 1, 1]
+
+
+CODEX: dict[str, Any] = {
+    "session_kind": "session-id",
+    "session": "50d6fc60cd0ad058826bf4011cbdf9a8",
+    "tools_digest": "0c65e4156263f41c858308d4bff94353",
+    "first_user_digest": "9c33627e0b46c9406a8aa7aebb9a9403",
+    "history_len": 7,
+    "max_tokens": None,
+}
+"""What the dialect read of Codex 0.171.0 over a WebSocket that was cut once, and its digests."""
+
+
+def test_a_whole_history_after_a_cut_socket_is_the_retry_of_the_part_that_was_sent_before() -> None:
+    told = Story()
+    last = "28e2242094c8ea88a75de4e679156c68"
+    whole = ["81b06bda", "402d98d6", "9c33627e", "0bbc57ee", "952c6422", "3dc7032b", last]
+    told.attempt(turns=1, outcome="truncated", body_digest=None, raw_digest="ff87", message_digests=[last], **CODEX)
+    told.attempt(turns=1, body_digest="61b7", raw_digest="1f80", message_digests=whole, **CODEX)
+    (call,) = folded(told)
+    assert [a.outcome for a in call_record(call, "step").attempts] == ["truncated", "ok"]
+    assert call.fell_back == []
+
+
+def test_asking_the_same_again_after_a_whole_reply_is_resampling_and_says_of_what() -> None:
+    told = Story()
+    first = told.attempt(turns=0)
+    told.attempt(turns=0)
+    told.attempt(turns=1)
+    calls = [call_record(call, "step") for call in folded(told)]
+    assert [call.duplicate_of for call in calls] == [None, first, None]
+    assert [call.concurrent_duplicate for call in calls] == [None, None, None]
+
+
+def test_a_retry_of_a_resample_is_folded_into_the_resample() -> None:
+    told = Story()
+    first = told.attempt(turns=0)
+    told.attempt(turns=0, outcome="error")
+    told.attempt(turns=0)
+    calls = folded(told)
+    assert [(len(call.attempts), call.duplicate_of) for call in calls] == [(1, None), (2, first)]
+
+
+def test_a_twin_in_flight_is_a_hedge_and_says_of_what() -> None:
+    told = Story()
+    first = told.attempt(turns=0, seconds=5.0, advance=False)
+    told.s += 1
+    told.attempt(turns=0)
+    calls = [call_record(call, "step") for call in folded(told)]
+    assert [call.concurrent_duplicate for call in calls] == [None, first]
+    assert [call.duplicate_of for call in calls] == [None, None]
+
+
+def test_a_retry_finds_its_own_call_behind_a_twin_that_is_still_in_flight() -> None:
+    told = Story()
+    told.attempt(turns=0, outcome="error", seconds=2.0, advance=False)
+    told.s += 1
+    told.attempt(turns=0, seconds=10.0, advance=False)
+    told.s += 2
+    told.attempt(turns=0)
+    assert [[a.id[-1] for a in call.attempts] for call in folded(told)] == [["1", "3"], ["2"]]
+
+
+def test_a_failure_behind_which_a_twin_was_answered_is_not_retried_by_the_next() -> None:
+    told = Story()
+    told.attempt(turns=0, outcome="error", seconds=1.0, advance=False)
+    told.s += 0.5
+    twin = told.attempt(turns=0, seconds=2.0)
+    told.s += 1
+    told.attempt(turns=0)
+    calls = folded(told)
+    assert [len(call.attempts) for call in calls] == [1, 1, 1]
+    assert calls[2].duplicate_of == twin
+
+
+@pytest.mark.parametrize("waited, obeyed", [(0.5, False), (4.85, False), (4.95, True), (5.0, True), (60.0, True)])
+def test_whether_the_client_waited_as_long_as_it_was_asked_to(waited: float, obeyed: bool) -> None:
+    told = Story()
+    told.attempt(turns=0, outcome="error", reply=ReplyFacts(status=429, retry_after=5.0))
+    told.s += waited
+    told.attempt(turns=0, outcome="error")
+    told.s += 1
+    told.attempt(turns=0)
+    (call,) = folded(told)
+    record = call_record(call, "step")
+    assert [a.retry_after_obeyed for a in record.attempts] == [None, obeyed, None]
+    assert [a.retry_after for a in record.attempts] == [5.0, None, None]
+    assert record.backoff == pytest.approx(waited + 1)
+
+
+def test_waits_are_none_where_an_end_was_not_seen_and_zero_where_there_was_none() -> None:
+    told = Story()
+    told.attempt(turns=0)
+    (call,) = folded(told)
+    assert call_record(call, "step").backoff is None
+    assert call_record(call, "step").attempts[0].wait_before is None
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_tokens": 100},
+        {"stream": False},
+        {"body_digest": "without a beta field", "max_tokens": 100},
+        {"body_digest": "without thinking", "stream": False, "model": "claude-small", "tools_digest": "t2"},
+    ],
+    ids=str,
+)
+def test_retries_that_change_limits_betas_stream_or_model_still_fold(changes: dict[str, Any]) -> None:
+    told = Story()
+    told.attempt(turns=2, outcome="error")
+    told.attempt(turns=2, **changes)
+    assert len(folded(told)) == 1
+
+
+def test_only_chats_are_called_duplicates() -> None:
+    told = Story()
+    told.attempt(turns=0, operation="count_tokens")
+    told.attempt(turns=0, operation="count_tokens")
+    assert [call.duplicate_of for call in folded(told)] == [None, None]

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from fairtrial.middleware.steps.roles import assign_roles
 from tests.middleware.steps.story import Story
 from tests.middleware.steps.test_attempts import folded
@@ -98,3 +100,23 @@ def test_a_request_that_could_not_be_read_is_never_a_title() -> None:
     told.attempt(turns=0)
     told.attempt(turns=1, has_tools=None, assistant_turns=None, first_user_digest=None, body_digest=None)
     assert roles(told) == ["step", "step"]
+
+
+@pytest.mark.parametrize(
+    "purpose, role",
+    [
+        ("compact", "compaction"),
+        ("compaction", "compaction"),
+        ("prewarm", "probe"),
+        ("review", "subagent"),
+        ("collab_spawn", "subagent"),
+        ("memory", "subagent"),
+        (None, "step"),
+    ],
+)
+def test_what_codex_says_that_a_call_is_for_is_its_role(purpose: str | None, role: str) -> None:
+    told = Story()
+    told.attempt(turns=0)
+    told.attempt(turns=1, purpose=purpose)
+    told.attempt(turns=2)
+    assert roles(told) == ["step", role, "step"]

@@ -1,0 +1,78 @@
+"""Agents: who of a trial's agents made a call, and which agent set it to work.
+
+In: folded calls of one trial with their roles, in order.  Out: one `Lineage` each: a tree with the main agent as its
+root.  What this module does not do: decide which calls are a subagent's (`roles.py`, `kinship.py`), or read texts.
+
+A subagent is known by the id that its client sends, else by its session and its first words.  Its parent is the one
+that the client names; else the agent that had a tool at work when the subagent began: the latest reply with tool calls
+whose agent had not gone on yet.  That reply's call is what it was spawned by.
+
+How it can be wrong: of several agents with tools at work at once, without ids, the one that was answered last is taken.
+
+**Source:** reference pages model-api.md sections 2 and 3.2, harnesses.md section 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+
+from fairtrial.middleware.core.records import CallRole
+from fairtrial.middleware.steps.attempts import MAIN_AGENT, FoldedCall, Lineage
+from fairtrial.middleware.steps.identity import session_key
+
+
+@dataclass(slots=True)
+class _Agent:
+    """One agent while the trial is read; `name` None is the main one."""
+
+    name: str | None
+    parent: str | None = None
+    spawned_by: str | None = None
+    calls: list[FoldedCall] = field(default_factory=list[FoldedCall])
+
+    def at_work(self, at_ns: int) -> FoldedCall | None:
+        """The call whose tools run at that time: the agent's last, if it was answered with tool calls before."""
+        last = self.calls[-1] if self.calls else None
+        if last is None or last.ended_wall_ns is None or last.ended_wall_ns > at_ns:
+            return None
+        reply = last.reply
+        acts = bool(reply.tool_calls or reply.open_tool_calls) or last.request.has_tools is False
+        return last if acts else None
+
+
+def lineages(calls: Sequence[FoldedCall], roles: Sequence[CallRole]) -> list[Lineage]:
+    """One `Lineage` per call, in the order given (by start)."""
+    main = _Agent(name=None)
+    agents: dict[Hashable, _Agent] = {}
+    by_id: dict[str, _Agent] = {}
+    found: list[Lineage] = []
+    for call, role in zip(calls, roles, strict=True):
+        if role == "step":
+            main.calls.append(call)
+        if role != "subagent":
+            found.append(MAIN_AGENT)
+            continue
+        request = call.request
+        key: Hashable = request.agent or (session_key(request), request.first_user_digest or call.id)
+        agent = agents.get(key)
+        if agent is None:
+            agent = agents[key] = _born(call, main, list(agents.values()), by_id)
+            if request.agent is not None:
+                by_id[request.agent] = agent
+        agent.calls.append(call)
+        found.append(Lineage(agent=agent.name, parent=agent.parent, spawned_by=agent.spawned_by))
+    return found
+
+
+def _born(call: FoldedCall, main: _Agent, others: list[_Agent], by_id: dict[str, _Agent]) -> _Agent:
+    named = call.request.parent_agent
+    # An id that no subagent has is the main agent's own, or its session's.
+    possible = [main, *others] if named is None else [by_id.get(named, main)]
+    at_work = [
+        (work.ended_wall_ns or 0, work.id, agent.name)
+        for agent in possible
+        if (work := agent.at_work(call.started_wall_ns)) is not None
+    ]
+    _, spawned_by, parent = max(at_work, key=lambda one: one[0], default=(0, None, possible[0].name))
+    return _Agent(name=call.id, parent=parent, spawned_by=spawned_by)
