@@ -1,7 +1,8 @@
-"""A corporate proxy on loopback: CONNECT only, to one place whatever host is asked for, with or without a login.
+"""A corporate proxy on loopback: CONNECT only, to one place whatever host is asked for, with a login and TLS if asked.
 
-In: a port to splice to, and the login that it wants. Out: tunnels, and a line per request head in a log file. Run as a
-process of its own, so that it can stand in another network namespace; `running_proxy` does that.
+In: a port to splice to, the login that it wants, a certificate for localhost to be reached by https. Out: tunnels, and
+a line per request head in a log file. Run as a process of its own, so that it can stand in another network namespace;
+`running_proxy` does that.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import base64
 import contextlib
 import os
+import ssl
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -34,20 +36,26 @@ class Proxy:
 
 @contextlib.contextmanager
 def running_proxy(
-    target_port: int, folder: Path, *, login: str | None = None, command_prefix: Sequence[str] = ()
+    target_port: int,
+    folder: Path,
+    *,
+    login: str | None = None,
+    tls: tuple[Path, Path] | None = None,
+    command_prefix: Sequence[str] = (),
 ) -> Generator[Proxy, None, None]:
-    """A proxy that leads every tunnel to 127.0.0.1:target_port. `login` is user:password."""
+    """A proxy that leads every tunnel to 127.0.0.1:target_port. `login` is user:password, `tls` (chain, key)."""
     log = folder / "proxy.log"
     log.touch()
     command = [*command_prefix, sys.executable, "-m", "tests.e2e.corporate", str(target_port), str(log)]
     command += [] if login is None else ["--login", login]
+    command += [] if tls is None else ["--tls", *map(str, tls)]
     process = subprocess.Popen(
         command, cwd=REPO_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     )
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        yield Proxy(url=f"http://127.0.0.1:{port}", log=log)
+        yield Proxy(url=f"http://127.0.0.1:{port}" if tls is None else f"https://localhost:{port}", log=log)
     finally:
         process.kill()
         process.communicate()
@@ -97,8 +105,12 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-async def _main(target_port: int, log: Path, login: str | None) -> None:
-    server = await asyncio.start_server(_Proxy(target_port, log, login).serve, "127.0.0.1", 0)
+async def _main(target_port: int, log: Path, login: str | None, tls: Sequence[str] | None) -> None:
+    context = None
+    if tls is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*tls)
+    server = await asyncio.start_server(_Proxy(target_port, log, login).serve, "127.0.0.1", 0, ssl=context)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
@@ -108,5 +120,6 @@ if __name__ == "__main__":
     parser.add_argument("target_port", type=int)
     parser.add_argument("log", type=Path)
     parser.add_argument("--login")
+    parser.add_argument("--tls", nargs=2)
     options = parser.parse_args()
-    asyncio.run(_main(options.target_port, options.log, options.login))
+    asyncio.run(_main(options.target_port, options.log, options.login, options.tls))
