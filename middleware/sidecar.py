@@ -18,7 +18,6 @@ import os
 import socket
 import sqlite3
 import sys
-from collections import deque
 from pathlib import Path
 from typing import Final
 
@@ -28,8 +27,8 @@ from fairtrial.middleware.core.hello import Hello, ServeInfo, parse_hello
 from fairtrial.middleware.core.selfevents import ExportFailed, Journal, RecordIgnored, StoreFailed
 from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.observer.feeding import open_link, read_feed, send
-from fairtrial.middleware.observer.traces import export, traces_asked_for
-from fairtrial.middleware.observer.trials import ClosedTrial, OpenTrials
+from fairtrial.middleware.observer.traces import Traces, traces_asked_for
+from fairtrial.middleware.observer.trials import OpenTrials
 from fairtrial.middleware.steps.trials import TrialResolver
 from fairtrial.middleware.store.database import open_database
 from fairtrial.middleware.store.queries import list_open_rows
@@ -42,7 +41,6 @@ TICK_S: Final = 1.0
 STATUS_S: Final = 5.0
 RECOVER_S: Final = 60.0
 """How often trials of dead processes are looked for; the first time at the start."""
-MAX_WAITING_EXPORTS: Final = 256
 WHY_NO_BYE: Final = "the relay process was killed"
 WHY_DRAINED: Final = "fairtrial serve was stopped"
 
@@ -80,10 +78,14 @@ class ManyTrials:
         self._journal = journal
         serve = hello.serve or ServeInfo()
         host = this_host()
-        self._host_name = host.name
+        settings = config.load(hello.config, {}, {})
         self._writer = StoreWriter(Path(hello.store), journal)
-        thresholds = config.load(hello.config, {}, {}).verdict
-        self._trials = OpenTrials(hello, self._writer, journal, host, thresholds=thresholds)
+        self._traces: Traces | None = None
+        if traces_asked_for():
+            self._traces = Traces(Path(hello.store), journal, host=host.name, config=settings.export)
+        self._trials = OpenTrials(
+            hello, self._writer, journal, host, thresholds=settings.verdict, on_opened=self._want_trace
+        )
         self._resolver = TrialResolver(
             tokens=self._trials,
             implicit=True,
@@ -99,19 +101,23 @@ class ManyTrials:
             at=clock.Instant(hello.wall_ns, hello.mono_ns),
         )
         self._closing: asyncio.Queue[tuple[str, bool, str] | None] = asyncio.Queue()
-        self._exports: deque[ClosedTrial] = deque(maxlen=MAX_WAITING_EXPORTS)
-        self._export_wanted = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._ending = False
+
+    def _want_trace(self, trial: str, root_span_id: str) -> None:
+        if self._traces is not None:
+            self._traces.want(self._writer, trial, root_span_id, None)
 
     async def start(self) -> None:
         """Go on where a predecessor was, answer READY, begin to close what is idle."""
         if self._hello.resumed:
             self._take_over()
+        if self._traces is not None:
+            for sentence in self._traces.complaints:
+                self._journal.note(ExportFailed(label="settings", detail=sentence))
+            await asyncio.to_thread(self._traces.send_what_was_left)
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._close_one_by_one(), name="closing"),
-            loop.create_task(self._export_one_by_one(), name="exporting"),
             loop.create_task(self._tick(), name="ticking"),
         ]
         await send(self._link, self._journal, feed.Kind.READY, {"pid": os.getpid()})
@@ -171,21 +177,8 @@ class ManyTrials:
             return
         self._resolver.forget(trial)
         closed = await asyncio.to_thread(self._trials.judge, opened, whole=whole, why=why)
-        if traces_asked_for():
-            if len(self._exports) == MAX_WAITING_EXPORTS:
-                self._journal.note(ExportFailed(label="queue", detail="the oldest waiting trace was dropped"))
-            self._exports.append(closed)
-            self._export_wanted.set()
-
-    async def _export_one_by_one(self) -> None:
-        while True:
-            while self._exports:
-                closed = self._exports.popleft()
-                await export(closed.record, self._journal, host=self._host_name, root_span_id=closed.root_span_id)
-            if self._ending:
-                return
-            self._export_wanted.clear()
-            await self._export_wanted.wait()
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.put, closed.record, root_span_id=closed.root_span_id)
 
     async def _tick(self) -> None:
         next_status = next_recovery = 0.0
@@ -226,13 +219,12 @@ class ManyTrials:
         for trial in self._trials.open_ids:
             self._close_soon(trial, whole=False, why=why)
         self._closing.put_nowait(None)
-        closing, exporting, ticking = self._tasks
+        closing, ticking = self._tasks
         ticking.cancel()
         await closing
         await asyncio.to_thread(self._writer.flush, 5.0)
-        self._ending = True
-        self._export_wanted.set()
-        await exporting
+        if self._traces is not None:
+            await asyncio.to_thread(self._traces.close)
         await asyncio.to_thread(self._writer.close)
 
 

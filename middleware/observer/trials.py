@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -76,14 +76,23 @@ class OpenTrials(Mapping[str, str]):
     """All open trials.  As a mapping it is what the resolver asks: a path's token → trial id, opened when it is new."""
 
     def __init__(
-        self, hello: Hello, writer: StoreWriter, journal: Journal, host: Host, *, thresholds: Thresholds
+        self,
+        hello: Hello,
+        writer: StoreWriter,
+        journal: Journal,
+        host: Host,
+        *,
+        thresholds: Thresholds,
+        on_opened: Callable[[str, str], None],
     ) -> None:
+        """`on_opened` is told of each new trial and its root span, once its row is on the way to the store."""
         self._hello = hello
         self._serve = hello.serve or ServeInfo()
         self._writer = writer
         self._journal = journal
         self._host = host
         self._thresholds = thresholds
+        self._on_opened = on_opened
         self._start = clock.Instant(hello.wall_ns, hello.mono_ns)
         self._owner = Owner(hello.pid, host.boot_id, start_ticks(hello.pid))
         self._open: OrderedDict[str, OpenedTrial] = OrderedDict()
@@ -141,6 +150,7 @@ class OpenTrials(Mapping[str, str]):
         book.open(started, self._owner, self._hello.doors)
         self._add(trial, OpenedTrial(book, name, named, span, self._now_ns))
         self.opened += 1
+        self._on_opened(trial, span)
 
     def _book(self, trial: str, mono_ns: int) -> TrialBook:
         return TrialBook(

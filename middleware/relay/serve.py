@@ -44,6 +44,8 @@ OBSERVER: Final = (sys.executable, "-P", "-m", "fairtrial.middleware.sidecar")
 STARTUP_S: Final = 10.0
 """So long after the doors are open the start counts as over, whatever became of the observer."""
 _HEALTH: Final = "health"
+_OBSERVED: Final = ("verdict", "export")
+"""Sections of the settings that the observer is told."""
 _FORCED_FLUSH_S: Final = 1.0
 _LEAVE_MORE_S: Final = 5.0
 
@@ -262,9 +264,16 @@ class Serving:
                 "idle_s": self._serve.idle_s,
                 "max_trials": self._serve.max_trials,
             },
-            # The verdict's numbers only: the rest holds a secret.
-            "config": {"verdict": config.to_tree(self._plan.config).get("verdict", {})},
+            "config": self._observed_settings(),
         }
+
+    def _observed_settings(self) -> dict[str, object]:
+        """Only what the observer needs: the rest holds a secret.  It must be done within `flush_s`."""
+        export = self._plan.config.export
+        settings = replace(
+            self._plan.config, export=replace(export, wait_s=min(export.wait_s, self._serve.flush_s / 2))
+        )
+        return {name: table for name, table in config.to_tree(settings).items() if name in _OBSERVED}
 
     # --- while it runs ----------------------------------------------------------------------------------------------
 

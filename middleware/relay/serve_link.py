@@ -9,6 +9,7 @@ What this module does not do: touch traffic.  While no observer is there the fee
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Final
 
@@ -68,7 +69,11 @@ class ServeLink(ObserverLink):
             self._retry.cancel()
         self._feed.record_json(wire.Kind.BYE, ended)
         self._feed.flush_now()
-        await self.gone(timeout_s)
+        deadline_ns = clock.mono_ns() + int(timeout_s * 1e9)
+        while self.alive and not self._hurried and (left_s := (deadline_ns - clock.mono_ns()) / 1e9) > 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left_s)
         done = not self.alive
         self.close()
         return done
