@@ -58,17 +58,18 @@ def batches(
     size = 0
     for span in spans:
         wire = small(span, bounds)
+        group = groups.get(span.service) or resources.of(span.service)
         wire_bytes = wire.ByteSize() + _FRAME_BYTES
-        if ids and (len(ids) >= most or size + wire_bytes > most_bytes):
+        new_bytes = 0 if span.service in groups else group.ByteSize() + 2 * _FRAME_BYTES
+        if ids and (len(ids) >= most or size + wire_bytes + new_bytes > most_bytes):
             yield _request(groups, ids)
             groups, ids, size = {}, [], 0
-        group = groups.get(span.service)
-        if group is None:
-            group = groups[span.service] = resources.of(span.service)
-            size += group.ByteSize() + 2 * _FRAME_BYTES
+            group = resources.of(span.service)
+            new_bytes = group.ByteSize() + 2 * _FRAME_BYTES
+        groups[span.service] = group
         group.scope_spans[0].spans.append(wire)
         ids.append(wire.span_id)
-        size += wire_bytes
+        size += wire_bytes + new_bytes
     if ids:
         yield _request(groups, ids)
 

@@ -76,6 +76,11 @@ class HttpSender:
         headers = {name.lower(): value for name, value in response.headers.items()}
         return of_http(response.status_code, headers, text, time.time())  # noqa: TID251 - compared with a date header
 
+    @property
+    def connection(self) -> socket.socket | None:
+        """The socket that was dialled last."""
+        return self._watch.socket
+
     def close(self) -> None:
         """Give the connection back."""
         self._client.close()
@@ -113,7 +118,7 @@ class _Watch:
     def __init__(self) -> None:
         self.sent = False
         self.over = False
-        self._socket: socket.socket | None = None
+        self.socket: socket.socket | None = None
 
     def take(self, event: str, facts: dict[str, object]) -> None:
         """A trace event of httpcore."""
@@ -122,7 +127,7 @@ class _Watch:
         elif event.endswith(("connect_tcp.complete", "start_tls.complete")):
             stream = facts.get("return_value")
             found = getattr(stream, "get_extra_info", lambda _: None)("socket")
-            self._socket = found if isinstance(found, socket.socket) else None
+            self.socket = found if isinstance(found, socket.socket) else None
 
     @contextlib.contextmanager
     def until(self, timeout_s: float) -> Iterator[None]:
@@ -138,6 +143,6 @@ class _Watch:
 
     def _end(self) -> None:
         self.over = True
-        if self._socket is not None:
+        if self.socket is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                self.socket.shutdown(socket.SHUT_RDWR)
