@@ -39,7 +39,7 @@ from fairtrial.middleware.wire.session import KeyDigest
 
 TICK_S: Final = 1.0
 STATUS_S: Final = 5.0
-RECOVER_S: Final = 60.0
+RECOVER_S: Final = 15.0
 """How often trials of dead processes are looked for; the first time at the start."""
 WHY_NO_BYE: Final = "the relay process was killed"
 WHY_DRAINED: Final = "fairtrial serve was stopped"

@@ -5,6 +5,7 @@ In: paths.  Out: facts, None where the system does not tell.
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -18,6 +19,7 @@ def start_ticks(pid: int, proc: Path = Path("/proc")) -> int | None:
         return None
 
 
+@functools.cache
 def cpu_model(path: Path = Path("/proc/cpuinfo")) -> str | None:
     """The processor's name as the kernel gives it."""
     try:

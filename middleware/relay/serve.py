@@ -370,6 +370,7 @@ class Serving:
         for upstream, listener, inherited in self._listeners:
             if upstream is not None and not inherited and listener.family == socket.AF_UNIX:
                 self._unlink(upstream.name)
+        self._notifier.close()
         return 0 if self._forced is None else 128 + self._forced
 
     def _unlink(self, name: str) -> None:

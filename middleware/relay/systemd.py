@@ -79,3 +79,8 @@ class Notifier:
         if self._sock is not None:
             with contextlib.suppress(OSError):
                 self._sock.sendto("\n".join(words).encode(), self._address)
+
+    def close(self) -> None:
+        """Nothing more is said."""
+        if self._sock is not None:
+            self._sock.close()
