@@ -243,6 +243,12 @@ class ReplyFacts(Record, frozen=True, kw_only=True):
     error_names: list[str] = []
     """Recognised tokens of the provider's error body: quota, credit, billing, per_key, context, spend."""
     model: str | None = None
+    declined_model: str | None = None
+    """A model that declined, after which another one (`model`) went on at the server (Anthropic's `fallback`)."""
+    server_first_token: float | None = None
+    """The server's own time to the first token, where it tells (vLLM), s; its queue is not in it."""
+    server_queue: float | None = None
+    """How long the request waited in the server's queue, by its own word, s."""
     response_id: str | None = None
     stop_reason: str | None = None
     input_tokens: int | None = None

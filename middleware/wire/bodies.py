@@ -52,7 +52,7 @@ class Bodies:
         if exchange.body_bytes + size > MAX_REQUEST_BODY_BYTES or self.held_bytes + size > MAX_BODIES_BYTES:
             self.lose(exchange, "the body is larger than what is kept for reading")
             return
-        exchange.parts.append(piece)
+        exchange.body += piece
         exchange.body_bytes += size
         self.held_bytes += size
 
@@ -65,7 +65,7 @@ class Bodies:
         """Let a request's body go."""
         self.held_bytes -= exchange.body_bytes
         exchange.body_bytes = 0
-        exchange.parts.clear()
+        exchange.body = bytearray()
 
     def read_request(self, exchange: Exchange) -> RequestFacts:
         """What is known of a request whose body ended, or will not come."""
@@ -75,7 +75,7 @@ class Bodies:
         why = exchange.body_lost
         try:
             if why is None:
-                body, why = decode_whole(b"".join(exchange.parts), head.headers.get("content-encoding"))
+                body, why = decode_whole(bytes(exchange.body), head.headers.get("content-encoding"))
                 if body is not None:
                     facts = _facts(exchange, body)
                     if facts.unreadable is not None:
@@ -87,7 +87,7 @@ class Bodies:
             return msgspec.structs.replace(facts, unreadable=why, raw_digest=None, unseen=unseen)
         except Exception as error:  # noqa: BLE001 - a dialect's fault costs facts, nothing else
             self._give_up(exchange, "request", error)
-            raw = digest(b"".join(exchange.parts)) if exchange.parts else None
+            raw = digest(bytes(exchange.body)) if exchange.body else None
             return bare_facts(head, "other", raw_digest=raw, unreadable=type(error).__name__)
 
     # --- responses ----------------------------------------------------------------------------------------------------

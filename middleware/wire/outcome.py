@@ -49,7 +49,8 @@ def attempt_ended(
     dial = exchange.dial
     failed = dial if dial is not None and not dial.ok else None
     first = PARTIES.get(ending.first)
-    refused = outcome == "error" and exchange.status is not None
+    # An answer that came, and is none, is the upstream's fault even if its framing came to its end.
+    refused = (outcome == "error" and exchange.status is not None) or (outcome == "truncated" and bool(ending.complete))
     fin_before = first == "upstream" and ending.first_ns is not None and ending.first_ns <= started_ns
     since_ns = max(stalls.last_byte_ns or 0, exchange.request_end_ns or started_ns, started_ns)
     assigned = exchange.assigned
@@ -155,6 +156,9 @@ def reply_facts(status: int | None, tally: Tally) -> ReplyFacts:
         error_in_stream=tally.error_in_stream,
         error_names=tally.error_names,
         model=tally.model[:200] if tally.model else None,
+        declined_model=tally.declined_model,
+        server_first_token=tally.server_first_token,
+        server_queue=tally.server_queue,
         response_id=tally.response_id[:200] if tally.response_id else None,
         stop_reason=tally.stop_reason[:100] if tally.stop_reason else None,
         input_tokens=tally.input_tokens,

@@ -89,7 +89,7 @@ class Exchange:
     stalls: Stalls
     assigned: Assigned = field(default_factory=Assigned)
     request: RequestFacts = field(default_factory=RequestFacts)
-    parts: list[bytes] = field(default_factory=list[bytes])
+    body: bytearray = field(default_factory=bytearray)
     body_bytes: int = 0
     body_lost: str | None = None
     announced: bool = False

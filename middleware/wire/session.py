@@ -180,7 +180,7 @@ def _codex_turn(headers: Headers) -> dict[str, str]:
         return {}
     try:
         value: object = msgspec.json.decode(said)
-    except (msgspec.DecodeError, UnicodeError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return {}
     if not isinstance(value, dict):
         return {}

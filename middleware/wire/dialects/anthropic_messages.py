@@ -3,7 +3,9 @@
 In and out: see `base.py`.  The base path of an upstream may stand before `/v1/…`, so paths are matched at their end.
 Usage: `message_start` holds input and cache tokens (its output count is a placeholder and is not taken),
 `message_delta` holds cumulative counts that may restate the input; each field's last non-null value wins.
-`input_tokens` is as the API says it, without cached tokens.  Server-side tools are no tool calls of the agent.
+`input_tokens` is as the API says it, without cached tokens.  Server-side tools are no tool calls of the agent.  A
+`fallback` block (no deltas) marks where a model declined and another one goes on at the server: the reply is then the
+second one's, and the first one's tool calls are nobody's.  Thinking counts as content, a `signature_delta` alone not.
 
 **Source:** reference page model-api.md section 1.1; Anthropic API reference "streaming" and "errors".
 """
@@ -15,7 +17,7 @@ from typing import Final
 import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
-from fairtrial.middleware.wire.dialects import base
+from fairtrial.middleware.wire.dialects import base, calls
 from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
@@ -32,12 +34,18 @@ class _Usage(msgspec.Struct):
     cache_creation_input_tokens: int | None = None
 
 
-class _Block(msgspec.Struct):
+class _Model(msgspec.Struct):
+    model: str | None = None
+
+
+class _Block(msgspec.Struct, rename={"from_": "from"}):
     type: str = ""
     id: str | None = None
     name: str | None = None
     text: str | None = None
     input: msgspec.Raw = msgspec.Raw()
+    from_: _Model | None = None
+    to: _Model | None = None
 
 
 class _Message(msgspec.Struct):
@@ -105,7 +113,7 @@ class AnthropicMessages:
         try:
             fields = base.read_object(body)
             return _facts(head, operation, fields, body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except base.UNREADABLE as error:
             return base.bare_facts(head, operation, raw_digest=digest(body), unreadable=type(error).__name__)
 
     def read_reply(self, head: ResponseHead, request: RequestFacts) -> ReplyReader:
@@ -152,7 +160,7 @@ def _facts(head: RequestHead, operation: str, fields: dict[str, msgspec.Raw], bo
         "system_digest": None if system is None else base.canonical_digest(bytes(system)),
         "last_assistant_digest": text_digest,
         "last_assistant_chars": text_chars,
-        "tool_result_ids": [i for message in messages[last + 1 :] for i in _result_ids(message)],
+        "tool_result_ids": calls.result_ids(i for message in messages[last + 1 :] for i in _result_ids(message)),
     }
     if facts["session"] is None:
         facts["session_kind"], facts["session"] = _body_session(fields.get("metadata"))
@@ -167,7 +175,7 @@ def _parts(message: msgspec.Raw) -> list[_Part]:
     for raw in content or []:
         try:
             parts.append(_PART.decode(raw))
-        except msgspec.DecodeError:
+        except base.UNREADABLE:
             continue
     return parts
 
@@ -195,7 +203,7 @@ def _body_session(metadata: msgspec.Raw | None) -> tuple[str | None, str | None]
     if user.startswith("{"):
         try:
             inner: object = msgspec.json.decode(user)
-        except msgspec.DecodeError:
+        except base.UNREADABLE:
             return None, None
         session = inner.get("session_id") if isinstance(inner, dict) else None
     else:
@@ -218,6 +226,13 @@ def _take_usage(tally: Tally, usage: _Usage | None, *, final: bool) -> None:
     if final and usage.output_tokens is not None:
         tally.output_tokens = usage.output_tokens
     tally.usage_partial = tally.output_tokens is None
+
+
+def _hand_over(tally: Tally, block: _Block) -> None:
+    """A model declined and another goes on at the server: what the first one asked of tools is not carried out."""
+    tally.declined_model = base.as_text(block.from_.model if block.from_ is not None else None) or "unknown"
+    tally.model = (block.to.model if block.to is not None else None) or tally.model
+    tally.tool_calls.clear()
 
 
 class _BodyReply(JsonReply):
@@ -248,8 +263,11 @@ class _BodyReply(JsonReply):
             if block.type == "text" and block.text:
                 text.add(block.text)
             elif block.type == "tool_use":
-                command = base.arguments_digest(bytes(block.input))
-                tally.tool_calls.append(ToolUse(id=block.id, name=block.name, text_digest=command))
+                if len(tally.tool_calls) < calls.MAX_CALLS:
+                    command = base.arguments_digest(bytes(block.input))
+                    tally.tool_calls.append(calls.tool_use(block.id, block.name, command))
+            elif block.type == "fallback":
+                _hand_over(tally, block)
         tally.text_digest, tally.text_chars = text.result()
         tally.started_content = bool(message.content)
         return True
@@ -258,9 +276,8 @@ class _BodyReply(JsonReply):
 class _StreamReply(SseReply):
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
-        self._arguments: dict[int, list[str]] = {}
-        self._sizes: dict[int, int] = {}
-        self._tools: dict[int, _Block] = {}
+        self._arguments = calls.Arguments()
+        self._tools: dict[int, ToolUse] = {}
 
     def _event(self, event: bytes | None, data: bytes, t_ns: int) -> bool:
         if event == b"ping":
@@ -278,9 +295,8 @@ class _StreamReply(SseReply):
                     tally.model, tally.response_id = said.message.model, said.message.id
                     _take_usage(tally, said.message.usage, final=False)
             case "content_block_start":
-                if said.content_block is not None and said.content_block.type == "tool_use":
-                    self._tools[said.index or 0] = said.content_block
-                    self._content(t_ns)
+                if said.content_block is not None:
+                    self._start(said.index or 0, said.content_block, t_ns)
             case "content_block_stop":
                 self._stop(said.index or 0)
             case "message_delta":
@@ -297,6 +313,16 @@ class _StreamReply(SseReply):
                 pass
         return True
 
+    def _start(self, index: int, block: _Block, t_ns: int) -> None:
+        if block.type == "tool_use":
+            self._content(t_ns)
+            if len(self._tools) + len(self.tally.tool_calls) < calls.MAX_CALLS:
+                self._tools[index] = calls.tool_use(block.id, block.name)
+        elif block.type == "fallback":
+            self._tools.clear()
+            self._arguments.clear()
+            _hand_over(self.tally, block)
+
     def _content(self, t_ns: int) -> None:
         self.tally.started_content = True
         if self.tally.first_token_ns is None and t_ns:
@@ -308,27 +334,18 @@ class _StreamReply(SseReply):
             self._text.add(delta.text)
         elif delta.partial_json:
             self._content(t_ns)
-            size = self._sizes.get(index, 0) + len(delta.partial_json)
-            self._sizes[index] = size
-            if size <= base.MAX_ARGUMENT_BYTES:
-                self._arguments.setdefault(index, []).append(delta.partial_json)
-            else:
-                self._arguments.pop(index, None)
+            self._arguments.add(index, delta.partial_json)
         elif delta.thinking:
             self._content(t_ns)
 
     def _stop(self, index: int) -> None:
-        block = self._tools.pop(index, None)
-        text = "".join(self._arguments.pop(index, []))
-        self._sizes.pop(index, None)
-        if block is not None:
-            command = base.arguments_digest(text) if text else None
-            self.tally.tool_calls.append(ToolUse(id=block.id, name=block.name, text_digest=command))
+        use = self._tools.pop(index, None)
+        command = self._arguments.take(index)
+        if use is not None:
+            self.tally.tool_calls.append(msgspec.structs.replace(use, text_digest=command))
 
     def _close(self) -> None:
         self.tally.open_tool_calls = len(self._tools)
-        for index in sorted(self._tools):
-            block = self._tools[index]
-            self.tally.tool_calls.append(ToolUse(id=block.id, name=block.name))
+        self.tally.tool_calls += [self._tools[index] for index in sorted(self._tools)]
         self._tools.clear()
         self._arguments.clear()

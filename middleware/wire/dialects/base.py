@@ -30,6 +30,9 @@ MAX_JSON_BODY_BYTES: Final = 32 << 20
 MAX_ARGUMENT_BYTES: Final = 1 << 20
 KEPT_MESSAGES: Final = 8
 
+UNREADABLE: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
+"""What reading JSON of a stranger raises: brackets nested beyond measure end in the last, also in a skipped field."""
+
 RETRY_FLIPPED: Final = frozenset(
     {
         "stream",
@@ -60,8 +63,11 @@ class Tally:
     error_in_stream: bool = False
     error_names: list[str] = field(default_factory=list[str])
     model: str | None = None
+    declined_model: str | None = None
     response_id: str | None = None
     stop_reason: str | None = None
+    server_first_token: float | None = None
+    server_queue: float | None = None
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_read_tokens: int | None = None
@@ -146,7 +152,7 @@ def read_list(raw: msgspec.Raw | None) -> list[msgspec.Raw]:
         return []
     try:
         return _RAW_LIST.decode(raw)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return []
 
 
@@ -156,7 +162,7 @@ def read_roles(messages: Sequence[msgspec.Raw]) -> list[str]:
     for message in messages:
         try:
             roles.append(_SPEAKER.decode(message).role)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             roles.append("")
     return roles
 
@@ -197,7 +203,7 @@ def read_scalar(raw: msgspec.Raw | None) -> object:
         return None
     try:
         value: object = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     return value if isinstance(value, str | int | float | bool) else None
 
@@ -306,7 +312,7 @@ def arguments_digest(text: str | bytes) -> str | None:
     """Of the command text in arguments written as JSON text; None when they cannot be read."""
     try:
         return command_digest(msgspec.json.decode(text))
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except UNREADABLE:
         return None
 
 
@@ -404,22 +410,22 @@ class JsonReply:
     def __init__(self, tally: Tally, *, status: int) -> None:
         self.tally = tally
         self._status = status
-        self._parts: list[bytes] = []
+        self._body = bytearray()
         self._size = 0
 
     def feed(self, piece: bytes, t_ns: int) -> bool:  # noqa: ARG002 - a body that comes as a whole has no first token
         """Gather; bytes beyond the bound are dropped, and the body is then not read."""
         self._size += len(piece)
         if self._size <= MAX_JSON_BODY_BYTES:
-            self._parts.append(piece)
+            self._body += piece
         else:
-            self._parts.clear()
+            self._body.clear()
         return True
 
     def finish(self, *, whole: bool) -> None:
         """Read what was gathered; a body that cannot be read has no terminator."""
-        body = b"".join(self._parts)
-        self._parts.clear()
+        body = bytes(self._body)
+        self._body.clear()
         tally = self.tally
         start = body[:256].lstrip().lower()
         if start.startswith((b"<!doctype", b"<html")):
@@ -433,7 +439,7 @@ class JsonReply:
         else:
             try:
                 tally.terminator = self._read(body) and whole
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 tally.terminator = self._read_leniently(body) if whole else False
                 tally.unread_frames += whole and tally.terminator is not True
 
@@ -455,7 +461,7 @@ class JsonReply:
                 if field is None or left is None:
                     return None
                 tidy, harmless = left, harmless and lenient.harmless(field)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 return None
             else:
                 # A plain value that is no reply of this API stays none, however it was read.
@@ -469,7 +475,7 @@ class JsonReply:
     def _read_error(self, body: bytes) -> None:
         try:
             value: object = msgspec.json.decode(body[:MAX_ARGUMENT_BYTES])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return
         if isinstance(value, dict):
             note_error(self.tally, value.get("error", value), in_stream=False)
@@ -506,7 +512,7 @@ class SseReply:
                     spoke = True
                 else:
                     tally.pings = (tally.pings or 0) + 1
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except UNREADABLE:
                 tally.unread_frames += 1
                 spoke = True
         return spoke or not frames or self._framer.pending
@@ -518,7 +524,7 @@ class SseReply:
                 self.tally.events = (self.tally.events or 0) + 1
                 try:
                     self._event(frame.event, frame.data, 0)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except UNREADABLE:
                     # Half a frame at a cut is expected.
                     continue
         self.tally.unread_frames += self._framer.skipped

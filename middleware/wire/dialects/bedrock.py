@@ -24,7 +24,7 @@ from urllib.parse import unquote
 import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
-from fairtrial.middleware.wire.dialects import base
+from fairtrial.middleware.wire.dialects import base, calls
 from fairtrial.middleware.wire.dialects.anthropic_messages import AnthropicMessages
 from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, Tally, TextDigest
 from fairtrial.middleware.wire.eventstream import EventStreamFramer, Message
@@ -137,7 +137,7 @@ class Bedrock:
             return base.bare_facts(head, "chat", model=model, stream=stream, raw_digest=digest(body))
         try:
             return _facts(head, model, base.read_object(body), body, stream=stream)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except base.UNREADABLE as error:
             why = type(error).__name__
             return base.bare_facts(head, "chat", model=model, stream=stream, raw_digest=digest(body), unreadable=why)
 
@@ -164,7 +164,7 @@ def _names_version(body: bytes) -> bool:
     """Whether a body is Anthropic's by its own word, where the model is an ARN that names nobody."""
     try:
         return "anthropic_version" in base.read_object(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except base.UNREADABLE:
         return False
 
 
@@ -207,7 +207,7 @@ def _facts(head: RequestHead, model: str, fields: dict[str, msgspec.Raw], body: 
         "system_digest": None if system is None else base.canonical_digest(bytes(system)),
         "last_assistant_digest": text_digest,
         "last_assistant_chars": text_chars,
-        "tool_result_ids": [result.tool_use_id for result in results if result is not None and result.tool_use_id],
+        "tool_result_ids": calls.result_ids(result.tool_use_id for result in results if result is not None),
     }
     return RequestFacts(**facts)  # type: ignore[arg-type]  # names and types are RequestFacts' own
 
@@ -217,7 +217,7 @@ def _blocks(messages: Sequence[_Message]) -> list[_Block]:
     for raw in (raw for message in messages for raw in message.content):
         try:
             blocks.append(_BLOCK.decode(raw))
-        except msgspec.DecodeError:
+        except base.UNREADABLE:
             continue
     return blocks
 
@@ -256,7 +256,7 @@ class _BodyReply(JsonReply):
             if block.tool_use is not None and len(tally.tool_calls) < MAX_TOOL_CALLS:
                 use = block.tool_use
                 command = base.arguments_digest(bytes(use.input))
-                tally.tool_calls.append(ToolUse(id=use.tool_use_id, name=use.name, text_digest=command))
+                tally.tool_calls.append(calls.tool_use(use.tool_use_id, use.name, command))
         tally.text_digest, tally.text_chars = text.result()
         tally.started_content = bool(answer.output.message.content)
         return True
@@ -274,7 +274,7 @@ class _BodyReply(JsonReply):
     def _read_error(self, body: bytes) -> None:
         try:
             value: object = msgspec.json.decode(body[: base.MAX_ARGUMENT_BYTES])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except base.UNREADABLE:
             value = None
         fields = value if isinstance(value, dict) else {}
         kind = self._error_type
@@ -289,6 +289,7 @@ def _take_over(tally: Tally, other: Tally) -> None:
     """What an inner reader found, beside what the head of the response said."""
     for name in (
         "model",
+        "declined_model",
         "response_id",
         "stop_reason",
         "input_tokens",
@@ -310,7 +311,7 @@ def _take_over(tally: Tally, other: Tally) -> None:
 def _exception_text(payload: bytes) -> str | None:
     try:
         value: object = msgspec.json.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except base.UNREADABLE:
         return None
     said = value.get("message") if isinstance(value, dict) else None
     return said if isinstance(said, str) else None
@@ -330,9 +331,8 @@ class _StreamReply:
         tally.events = tally.pings = 0
         self._framer = EventStreamFramer()
         self._text = TextDigest()
-        self._tools: dict[int, _ToolUse] = {}
-        self._arguments: dict[int, list[str]] = {}
-        self._sizes: dict[int, int] = {}
+        self._tools: dict[int, ToolUse] = {}
+        self._arguments = calls.Arguments()
         self._chunks = False
 
     def feed(self, piece: bytes, t_ns: int) -> bool:
@@ -340,7 +340,7 @@ class _StreamReply:
         for message in self._framer.feed(piece):
             try:
                 self._message(message, t_ns)
-            except (msgspec.DecodeError, UnicodeDecodeError, ValueError):
+            except (*base.UNREADABLE, ValueError):
                 self.tally.unread_frames += 1
         return True
 
@@ -352,7 +352,7 @@ class _StreamReply:
         else:
             tally.text_digest, tally.text_chars = self._text.result()
             tally.open_tool_calls = len(self._tools)
-            tally.tool_calls += [ToolUse(id=use.tool_use_id, name=use.name) for use in self._tools.values()]
+            tally.tool_calls += self._tools.values()
             self._tools.clear()
             if tally.terminator is None and not self._chunks:
                 tally.terminator = False
@@ -385,7 +385,8 @@ class _StreamReply:
                 if event.start is not None and event.start.tool_use is not None:
                     self._spoke(t_ns)
                     if len(self._tools) + len(tally.tool_calls) < MAX_TOOL_CALLS:
-                        self._tools[event.content_block_index] = event.start.tool_use
+                        use = event.start.tool_use
+                        self._tools[event.content_block_index] = calls.tool_use(use.tool_use_id, use.name)
             case "contentBlockDelta":
                 if event.delta is not None:
                     self._delta(event.content_block_index, event.delta, t_ns)
@@ -428,17 +429,10 @@ class _StreamReply:
         if delta.tool_use is not None and bytes(delta.tool_use.input):
             piece = msgspec.json.decode(delta.tool_use.input)
         if isinstance(piece, str) and piece and index in self._tools:
-            size = self._sizes.get(index, 0) + len(piece)
-            self._sizes[index] = size
-            if size <= base.MAX_ARGUMENT_BYTES:
-                self._arguments.setdefault(index, []).append(piece)
-            else:
-                self._arguments.pop(index, None)
+            self._arguments.add(index, piece)
 
     def _stop(self, index: int) -> None:
         use = self._tools.pop(index, None)
-        text = "".join(self._arguments.pop(index, []))
-        self._sizes.pop(index, None)
+        command = self._arguments.take(index)
         if use is not None:
-            command = base.arguments_digest(text) if text else None
-            self.tally.tool_calls.append(ToolUse(id=use.tool_use_id, name=use.name, text_digest=command))
+            self.tally.tool_calls.append(msgspec.structs.replace(use, text_digest=command))

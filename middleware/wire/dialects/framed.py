@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import msgspec
-
+from fairtrial.middleware.wire.dialects import base
 from fairtrial.middleware.wire.dialects.base import Tally, TextDigest
 
 
@@ -72,7 +71,7 @@ class FramedReply:
         self.tally.events = (self.tally.events or 0) + 1
         try:
             self._value(value, t_ns)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except base.UNREADABLE:
             # Half a value at a cut is expected.
             self.tally.unread_frames += whole
 

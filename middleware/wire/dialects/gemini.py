@@ -16,14 +16,13 @@ Not read: embeddings, the Live API, batches, files, cached contents.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from fairtrial.middleware.core.observations import RequestFacts, ToolUse
-from fairtrial.middleware.wire.dialects import base
+from fairtrial.middleware.core.observations import RequestFacts
+from fairtrial.middleware.wire.dialects import base, calls
 from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally, TextDigest
 from fairtrial.middleware.wire.dialects.framed import FramedReply
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
@@ -114,7 +113,7 @@ class Gemini:
         operation = "count_tokens" if method == "countTokens" else "chat"
         try:
             return _facts(head, operation, model, base.read_object(body), body, stream=stream)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except base.UNREADABLE as error:
             why = type(error).__name__
             return base.bare_facts(
                 head, operation, model=model[:200], stream=stream, raw_digest=digest(body), unreadable=why
@@ -179,7 +178,7 @@ def _parts(content: _Content) -> list[_Part]:
     for raw in content.parts or []:
         try:
             parts.append(_PART.decode(raw))
-        except msgspec.DecodeError:
+        except base.UNREADABLE:
             continue
     return parts
 
@@ -219,14 +218,10 @@ def _tool_count(tools: Sequence[msgspec.Raw]) -> int:
 
 
 def _result_ids(turns: int, contents: Sequence[list[_Part]]) -> list[str]:
-    names = Counter[str | None]()
-    ids: list[str] = []
-    for part in (part for parts in contents for part in parts):
-        if part.function_response is not None:
-            result = part.function_response
-            ids.append(result.id or base.numbered_call(turns - 1, result.name, names[result.name]))
-            names[result.name] += 1
-    return ids
+    numbering = calls.Numbering(turns - 1)
+    results = [part.function_response for parts in contents for part in parts if part.function_response is not None]
+    numbers = [numbering.next(result.name) for result in results]
+    return calls.result_ids(result.id or number for result, number in zip(results, numbers, strict=True))
 
 
 # --- replies --------------------------------------------------------------------------------------------------------
@@ -261,8 +256,7 @@ class _Reading:
     def __init__(self, tally: Tally, text: TextDigest, turn: int | None) -> None:
         self._tally = tally
         self._text = text
-        self._turn = turn
-        self._names = Counter[str | None]()
+        self._numbering = calls.Numbering(turn)
 
     def take(self, data: bytes) -> bool:
         """Read one chunk; True when it held content.  May raise `msgspec.DecodeError`."""
@@ -308,11 +302,10 @@ class _Reading:
     def _part(self, part: _Part) -> bool:
         if part.function_call is not None:
             call = part.function_call
-            name = call.id or base.numbered_call(self._turn, call.name, self._names[call.name])
-            self._names[call.name] += 1
+            number = self._numbering.next(call.name)
             if len(self._tally.tool_calls) < MAX_TOOL_CALLS:
                 command = base.arguments_digest(bytes(call.args))
-                self._tally.tool_calls.append(ToolUse(id=name, name=call.name, text_digest=command))
+                self._tally.tool_calls.append(calls.tool_use(call.id or number, call.name, command))
             return True
         if part.text and not part.thought:
             self._text.add(part.text)
@@ -343,7 +336,7 @@ class _BodyReply(JsonReply):
     def _read_error(self, body: bytes) -> None:
         try:
             value: object = msgspec.json.decode(body[: base.MAX_ARGUMENT_BYTES])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except base.UNREADABLE:
             return
         # A refused stream without `alt=sse` is an array of one error.
         if isinstance(value, list) and value:

@@ -12,14 +12,13 @@ Not read: embeddings, model management, and the imitations of other APIs under `
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from fairtrial.middleware.core.observations import RequestFacts, ToolUse
-from fairtrial.middleware.wire.dialects import base
+from fairtrial.middleware.core.observations import RequestFacts
+from fairtrial.middleware.wire.dialects import base, calls
 from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, Tally, TextDigest
 from fairtrial.middleware.wire.dialects.framed import FramedReply
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
@@ -84,7 +83,7 @@ class Ollama:
             return base.bare_facts(head, "models")
         try:
             return _facts(head, base.read_object(body), body, chat=path.endswith(_CHAT_PATHS[0]))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except base.UNREADABLE as error:
             return base.bare_facts(head, "chat", raw_digest=digest(body), unreadable=type(error).__name__)
 
     def read_reply(self, head: ResponseHead, request: RequestFacts) -> ReplyReader:
@@ -147,16 +146,16 @@ def _result_ids(messages: Sequence[_Message], roles: Sequence[str], last: int) -
     """Results name their call, or its tool, or stand in the order of the calls."""
     asked = (messages[last].tool_calls or []) if last >= 0 else []
     turn = sum(role == "assistant" for role in roles) - 1
-    names = Counter[str | None]()
+    numbering = calls.Numbering(turn)
     ids: list[str] = []
     for position, message in enumerate(m for m in messages[last + 1 :] if m.role == "tool"):
         name = message.tool_name
         if name is None and position < len(asked):
             function = asked[position].function
             name = None if function is None else function.name
-        ids.append(message.tool_call_id or base.numbered_call(turn, name, names[name]))
-        names[name] += 1
-    return ids
+        number = numbering.next(name)
+        ids.append(message.tool_call_id or number)
+    return calls.result_ids(ids)
 
 
 # --- replies --------------------------------------------------------------------------------------------------------
@@ -168,8 +167,7 @@ class _Reading:
     def __init__(self, tally: Tally, text: TextDigest, turn: int | None) -> None:
         self._tally = tally
         self._text = text
-        self._turn = turn
-        self._names = Counter[str | None]()
+        self._numbering = calls.Numbering(turn)
 
     def take(self, data: bytes) -> bool:
         """Read one line; True when it held content.  May raise `msgspec.DecodeError`."""
@@ -204,11 +202,10 @@ class _Reading:
 
     def _call(self, call: _Call) -> None:
         function = call.function or _Function()
-        name = call.id or base.numbered_call(self._turn, function.name, self._names[function.name])
-        self._names[function.name] += 1
+        number = self._numbering.next(function.name)
         if len(self._tally.tool_calls) < MAX_TOOL_CALLS:
             command = base.arguments_digest(bytes(function.arguments))
-            self._tally.tool_calls.append(ToolUse(id=name, name=function.name, text_digest=command))
+            self._tally.tool_calls.append(calls.tool_use(call.id or number, function.name, command))
 
 
 class _BodyReply(JsonReply):

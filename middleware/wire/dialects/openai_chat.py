@@ -3,19 +3,21 @@
 In and out: see `base.py`.  A stream is complete at `[DONE]` or at a finish_reason (some servers leave `[DONE]` out);
 usage comes in one more chunk with `choices: []`, or with the last one, and never for a client that did not ask for it.
 An error object in any chunk of a 200 is an error.  Tool calls are told apart by id, then by index, then by order,
-because servers leave either out.  `prompt_tokens` includes cached tokens here, and is kept as the API says it.
+because servers leave either out.  `prompt_tokens` includes cached tokens here, and is kept as the API says it.  vLLM's
+own times (`metrics`) are kept beside ours; with `continuous_usage_stats` usage is on every chunk, and the last wins.
 
 **Source:** reference page model-api.md section 1.2; OpenAI API reference "chat/streaming".
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
-from fairtrial.middleware.core.observations import RequestFacts, ToolUse
-from fairtrial.middleware.wire.dialects import base
+from fairtrial.middleware.core.observations import RequestFacts
+from fairtrial.middleware.wire.dialects import base, calls
 from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
@@ -60,15 +62,22 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+class _Metrics(msgspec.Struct):
+    time_to_first_token_ms: float | None = None
+    queue_time_ms: float | None = None
+
+
 class _Chunk(msgspec.Struct):
     id: str | None = None
     model: str | None = None
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
+    metrics: msgspec.Raw = msgspec.Raw()
     error: object = None
 
 
 _CHUNK: Final = msgspec.json.Decoder(_Chunk)
+_METRICS: Final = msgspec.json.Decoder(_Metrics)
 
 
 class _Said(msgspec.Struct):
@@ -96,7 +105,7 @@ class OpenAIChat:
             return base.bare_facts(head, operation)
         try:
             return _facts(head, base.read_object(body), body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except base.UNREADABLE as error:
             return base.bare_facts(head, operation, raw_digest=digest(body), unreadable=type(error).__name__)
 
     def read_reply(self, head: ResponseHead, request: RequestFacts) -> ReplyReader:
@@ -140,7 +149,7 @@ def _facts(head: RequestHead, fields: dict[str, msgspec.Raw], body: bytes) -> Re
         "system_digest": None if system is None else base.canonical_digest(bytes(system)),
         "last_assistant_digest": text_digest,
         "last_assistant_chars": text_chars,
-        "tool_result_ids": [i for i in results[len(results) - after :] if i],
+        "tool_result_ids": calls.result_ids(results[len(results) - after :]),
     }
     return RequestFacts(**facts)  # type: ignore[arg-type]  # names and types are RequestFacts' own
 
@@ -172,6 +181,18 @@ def _take_usage(tally: Tally, usage: _Usage | None) -> None:
     tally.usage_partial = False
 
 
+def _take_metrics(tally: Tally, raw: msgspec.Raw) -> None:
+    """What vLLM says of its own times when asked to: another server may mean something else by the word."""
+    try:
+        metrics = _METRICS.decode(raw) if bytes(memoryview(raw)[:1]) == b"{" else _Metrics()
+    except base.UNREADABLE:
+        return
+    if metrics.time_to_first_token_ms is not None:
+        tally.server_first_token = round(metrics.time_to_first_token_ms / 1000, 6)
+    if metrics.queue_time_ms is not None:
+        tally.server_queue = round(metrics.queue_time_ms / 1000, 6)
+
+
 class _BodyReply(JsonReply):
     def __init__(self, tally: Tally, *, status: int, operation: str) -> None:
         super().__init__(tally, status=status)
@@ -190,6 +211,7 @@ class _BodyReply(JsonReply):
             return True
         tally.model, tally.response_id = reply.model, reply.id
         _take_usage(tally, reply.usage)
+        _take_metrics(tally, reply.metrics)
         text = TextDigest()
         for choice in reply.choices or []:
             tally.stop_reason = tally.stop_reason or choice.finish_reason
@@ -197,45 +219,31 @@ class _BodyReply(JsonReply):
                 continue
             if isinstance(choice.message.content, str):
                 text.add(choice.message.content)
-            for call in choice.message.tool_calls or []:
+            for call in (choice.message.tool_calls or [])[: calls.MAX_CALLS - len(tally.tool_calls)]:
                 function = call.function or _Function()
                 command = base.arguments_digest(function.arguments) if function.arguments else None
-                tally.tool_calls.append(ToolUse(id=call.id, name=function.name, text_digest=command))
+                tally.tool_calls.append(calls.tool_use(call.id, function.name, command))
         tally.text_digest, tally.text_chars = text.result()
         tally.started_content = bool(tally.text_chars or tally.tool_calls)
         return bool(reply.choices)
 
 
+@dataclass(slots=True)
 class _Calling:
     """A tool call while its arguments come in."""
 
-    __slots__ = ("arguments", "id", "index", "name", "size")
-
-    def __init__(self, call: _ToolCall) -> None:
-        self.id = call.id
-        self.index = call.index
-        self.name: str | None = None
-        self.arguments: list[str] = []
-        self.size = 0
-
-    def add(self, function: _Function | None) -> bool:
-        """Take a piece; True when it brought something."""
-        if function is None:
-            return False
-        self.name = self.name or function.name or None
-        if function.arguments:
-            self.size += len(function.arguments)
-            if self.size <= base.MAX_ARGUMENT_BYTES:
-                self.arguments.append(function.arguments)
-            else:
-                self.arguments.clear()
-        return bool(function.name or function.arguments)
+    number: int
+    id: str | None
+    name: str | None = None
 
 
 class _StreamReply(SseReply):
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
         self._calls: list[_Calling] = []
+        self._by_id: dict[str, _Calling] = {}
+        self._by_index: dict[int, _Calling] = {}
+        self._arguments = calls.Arguments()
 
     def _event(self, event: bytes | None, data: bytes, t_ns: int) -> bool:
         tally = self.tally
@@ -255,6 +263,7 @@ class _StreamReply(SseReply):
         tally.model = tally.model or chunk.model
         tally.response_id = tally.response_id or chunk.id
         _take_usage(tally, chunk.usage)
+        _take_metrics(tally, chunk.metrics)
         for choice in chunk.choices or []:
             if choice.delta is not None:
                 self._delta(choice.delta, t_ns)
@@ -272,25 +281,40 @@ class _StreamReply(SseReply):
         elif delta.reasoning_content or delta.reasoning or delta.refusal:
             spoke = True
         for call in delta.tool_calls or []:
-            spoke = self._calling(call).add(call.function) or spoke
+            spoke = self._called(call) or spoke
         if spoke:
             self.tally.started_content = True
             if self.tally.first_token_ns is None and t_ns:
                 self.tally.first_token_ns = t_ns
 
-    def _calling(self, call: _ToolCall) -> _Calling:
-        if call.id:
-            for known in self._calls:
-                if known.id == call.id:
-                    return known
+    def _called(self, call: _ToolCall) -> bool:
+        """Take a piece of a call; True when it brought something."""
+        calling = self._calling(call)
+        function = call.function
+        if function is None:
+            return False
+        if calling is not None:
+            calling.name = calling.name or base.as_text(function.name or None)
+            if function.arguments:
+                self._arguments.add(calling.number, function.arguments)
+        return bool(function.name or function.arguments)
+
+    def _calling(self, call: _ToolCall) -> _Calling | None:
+        name = base.as_text(call.id) or None
+        if name is not None:
+            known = self._by_id.get(name)
         elif call.index is not None:
-            for known in reversed(self._calls):
-                if known.index == call.index:
-                    return known
-        elif self._calls:
-            return self._calls[-1]
-        begun = _Calling(call)
+            known = self._by_index.get(call.index)
+        else:
+            known = self._calls[-1] if self._calls else None
+        if known is not None or len(self._calls) >= calls.MAX_CALLS:
+            return known
+        begun = _Calling(len(self._calls), name)
         self._calls.append(begun)
+        if name is not None:
+            self._by_id[name] = begun
+        if call.index is not None:
+            self._by_index[call.index] = begun
         return begun
 
     def _close(self) -> None:
@@ -298,10 +322,10 @@ class _StreamReply(SseReply):
         done = bool(tally.terminator)
         tally.open_tool_calls = 0 if done else len(self._calls)
         for call in self._calls:
-            text = "".join(call.arguments)
-            command = base.arguments_digest(text) if text and done else None
-            tally.tool_calls.append(ToolUse(id=call.id, name=call.name, text_digest=command))
+            command = self._arguments.take(call.number)
+            tally.tool_calls.append(calls.tool_use(call.id, call.name, command if done else None))
         if not done and tally.started_content:
             # vLLM counts in every chunk when asked to: what a cut stream had counted is not all.
             tally.usage_partial = True
         self._calls.clear()
+        self._arguments.clear()

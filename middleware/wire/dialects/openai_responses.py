@@ -27,7 +27,7 @@ from typing import Final
 import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
-from fairtrial.middleware.wire.dialects import base
+from fairtrial.middleware.wire.dialects import base, calls
 from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
@@ -147,7 +147,7 @@ class OpenAIResponses:
         operation = "count_tokens" if path.endswith(_COUNT_PATH) else "chat"
         try:
             return _facts(head, operation, base.read_object(body), body, compacts=path.endswith(_COMPACT_PATH))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except base.UNREADABLE as error:
             return base.bare_facts(head, operation, raw_digest=digest(body), unreadable=type(error).__name__)
 
     def read_reply(self, head: ResponseHead, request: RequestFacts) -> ReplyReader:
@@ -194,7 +194,7 @@ def _facts(
         "system_digest": None if instructions is None else base.canonical_digest(bytes(instructions)),
         "last_assistant_digest": text_digest,
         "last_assistant_chars": text_chars,
-        "tool_result_ids": [i for item in items[last + 1 :] if (i := _result_id(item)) is not None],
+        "tool_result_ids": calls.result_ids(_result_id(item) for item in items[last + 1 :]),
     }
     if not at_server:
         facts |= base.history_facts(raws, roles)
@@ -220,7 +220,7 @@ def _history(raw: msgspec.Raw | None) -> tuple[list[msgspec.Raw], list[_Item]]:
 def _item(raw: bytes | msgspec.Raw) -> _Item | None:
     try:
         return _ITEM.decode(raw)
-    except msgspec.DecodeError:
+    except base.UNREADABLE:
         return None
 
 
@@ -270,7 +270,7 @@ def _turn_metadata(head: RequestHead, raw: msgspec.Raw | None, *, over_socket: b
     said = said if isinstance(said, str) else head.headers.get("x-codex-turn-metadata")
     try:
         value: object = None if said is None else msgspec.json.decode(said)
-    except (msgspec.DecodeError, UnicodeError):
+    except base.UNREADABLE:
         return {}
     turn = {str(name): each for name, each in value.items()} if isinstance(value, dict) else {}
     if over_socket and not of_this_turn:
@@ -313,7 +313,7 @@ def _take_usage(tally: Tally, raw: msgspec.Raw) -> None:
         return
     try:
         usage = _USAGE.decode(raw)
-    except msgspec.DecodeError:
+    except base.UNREADABLE:
         tally.unread_frames += 1
         return
     if usage.input_tokens is not None:
@@ -341,7 +341,7 @@ def _take_end(tally: Tally, response: _Response, status: str | None) -> bool:
 
 def _tool_use(item: _Item, *, whole: bool = True) -> ToolUse:
     name = item.name or item.kind.removesuffix("_call")
-    return ToolUse(id=item.call_id or item.id, name=name, text_digest=_command_digest(item) if whole else None)
+    return calls.tool_use(item.call_id or item.id, name, _command_digest(item) if whole else None)
 
 
 def _command_digest(item: _Item) -> str | None:
@@ -418,7 +418,7 @@ class ResponsesStream(SseReply):
 
     def __init__(self, tally: Tally) -> None:
         super().__init__(tally)
-        self._open: dict[object, _Item] = {}
+        self._open: dict[object, ToolUse] = {}
         self._closed: set[str | None] = set()
 
     def _event(self, event: bytes | None, data: bytes, t_ns: int) -> bool:
@@ -438,7 +438,7 @@ class ResponsesStream(SseReply):
         elif kind == "response.output_item.added":
             item = _item(said.item)
             if item is not None and item.kind in _CLIENT_CALLS and len(self._open) < MAX_TOOL_CALLS:
-                self._open[_place(said.output_index, item)] = item
+                self._open[_place(said.output_index, item)] = _tool_use(item, whole=False)
                 self._spoke(t_ns)
         elif kind == "response.output_item.done":
             item = _item(said.item)
@@ -456,7 +456,7 @@ class ResponsesStream(SseReply):
             return _Response()
         try:
             return _RESPONSE.decode(said.response)
-        except msgspec.DecodeError:
+        except base.UNREADABLE:
             self.tally.unread_frames += 1
             return _Response()
 
@@ -474,10 +474,11 @@ class ResponsesStream(SseReply):
             return
         self.tally.started_content = True
         if item.status == "incomplete":
-            self._open.setdefault(place, item)
+            if len(self._open) < MAX_TOOL_CALLS:
+                self._open.setdefault(place, _tool_use(item, whole=False))
             return
         self._open.pop(place, None)
-        name = item.call_id or item.id
+        name = base.as_text(item.call_id or item.id)
         if name in self._closed or len(self.tally.tool_calls) >= MAX_TOOL_CALLS:
             return
         self._closed.add(name)
@@ -503,8 +504,7 @@ class ResponsesStream(SseReply):
     def _close(self) -> None:
         tally = self.tally
         tally.open_tool_calls = len(self._open)
-        for item in self._open.values():
-            tally.tool_calls.append(_tool_use(item, whole=False))
+        tally.tool_calls += list(self._open.values())[: MAX_TOOL_CALLS - len(tally.tool_calls)]
         self._open.clear()
         if not tally.terminator and not tally.error_in_stream:
             if self._framer.skipped:
@@ -515,4 +515,4 @@ class ResponsesStream(SseReply):
 
 
 def _place(index: object, item: _Item) -> object:
-    return index if isinstance(index, int) else item.call_id or item.id
+    return index if isinstance(index, int) else base.as_text(item.call_id or item.id)

@@ -102,7 +102,7 @@ class ResponsesSocket:
         for message in self._up.feed(data):
             try:
                 asked = _ASKED.decode(message)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except base.UNREADABLE:
                 continue
             if asked.type != "response.create":
                 continue
@@ -127,7 +127,7 @@ class ResponsesSocket:
         for message in self._down.feed(data):
             try:
                 event = _SAID.decode(message)
-            except (msgspec.DecodeError, UnicodeDecodeError):
+            except base.UNREADABLE:
                 event = _Said()
             call = self._call_of(event.stream_id)
             if call is None:

@@ -68,7 +68,7 @@ class _Refusal(JsonReply):
     def _read_error(self, body: bytes) -> None:
         try:
             value: object = msgspec.json.decode(body[: base.MAX_ARGUMENT_BYTES])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except base.UNREADABLE:
             return
         if isinstance(value, list) and value:
             value = value[0]

@@ -240,3 +240,94 @@ def test_error_bodies_give_type_and_recognised_words() -> None:
     assert whole({"error": "just words"}, status=500).error_type == "error"
     late = whole({"type": "error", "error": {"type": "api_error", "message": "x"}})
     assert (late.error_in_stream, late.error_type, late.terminator) == (True, "api_error", False)
+
+
+def block(index: int, content: dict[str, object], *deltas: dict[str, object]) -> list[dict[str, object]]:
+    """A content block with its deltas, begun and ended."""
+    return [
+        {"type": "content_block_start", "index": index, "content_block": content},
+        *({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": index},
+    ]
+
+
+FALLBACK: dict[str, object] = {
+    "type": "fallback",
+    "from": {"model": "claude-large"},
+    "to": {"model": "claude-other-1"},
+    "trigger": {"type": "refusal", "category": "x"},
+}
+
+
+def test_a_fallback_block_hands_the_reply_over_to_the_other_model() -> None:
+    """The block has no deltas; what the first model asked of tools, whole or begun, is nobody's."""
+    tools = block(1, {"type": "tool_use", "id": "toolu_a", "name": "Bash", "input": {}})
+    tally = stream(
+        sse(
+            *typed(
+                {"type": "message_start", "message": {"id": "msg_1", "model": "claude-large", "usage": {}}},
+                *block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "Begun, "}),
+                *tools,
+                {"type": "content_block_start", "index": 2, "content_block": {"type": "tool_use", "id": "toolu_b"}},
+                *block(3, FALLBACK),
+                *block(4, {"type": "text", "text": ""}, {"type": "text_delta", "text": "ended."}),
+                *block(5, {"type": "tool_use", "id": "toolu_c", "name": "Bash", "input": {}}),
+                {"type": "message_delta", "delta": {"stop_reason": "tool_use"}, "usage": {"output_tokens": 9}},
+                {"type": "message_stop"},
+            )
+        )
+    )
+    assert (tally.declined_model, tally.model) == ("claude-large", "claude-other-1")
+    assert [use.id for use in tally.tool_calls] == ["toolu_c"]
+    assert (tally.open_tool_calls, tally.terminator, tally.unread_frames) == (0, True, 0)
+    assert tally.text_digest == text_digest("Begun, ended.")
+
+
+def test_a_fallback_block_in_a_json_answer_is_the_same() -> None:
+    tally = whole(
+        {
+            "type": "message",
+            "model": "claude-other-1",
+            "content": [{"type": "tool_use", "id": "toolu_a", "name": "Bash"}, FALLBACK, {"type": "text", "text": "x"}],
+            "usage": {"input_tokens": 1, "output_tokens": 2, "iterations": [{"type": "fallback_message"}]},
+        }
+    )
+    assert (tally.declined_model, tally.model, tally.tool_calls) == ("claude-large", "claude-other-1", [])
+    assert (tally.terminator, tally.output_tokens) == (True, 2)
+
+
+@pytest.mark.parametrize("broken", [{}, {"from": None, "to": None}, {"from": {}, "to": {"model": None}}])
+def test_a_fallback_block_that_names_nobody_is_one_all_the_same(broken: dict[str, object]) -> None:
+    tally = whole({"type": "message", "model": "m", "content": [{"type": "fallback", **broken}], "usage": {}})
+    assert (tally.declined_model, tally.model) == ("unknown", "m")
+
+
+def test_thinking_is_content_and_a_signature_alone_is_none() -> None:
+    def read(*deltas: dict[str, object]) -> Tally:
+        return stream(sse(*typed(*block(0, {"type": "thinking", "thinking": ""}, *deltas))), size=1)
+
+    signed = read({"type": "signature_delta", "signature": "EqQ"})
+    thought = read({"type": "thinking_delta", "thinking": "Hm"}, {"type": "signature_delta", "signature": "EqQ"})
+    assert (signed.started_content, signed.first_token_ns) == (False, None)
+    assert (thought.started_content, thought.first_token_ns is not None) == (True, True)
+    assert signed.text_digest is thought.text_digest is None
+    redacted = stream(sse(*typed(*block(0, {"type": "redacted_thinking", "data": "xyz"}))))
+    assert (redacted.started_content, redacted.unread_frames) == (False, 0)
+
+
+@pytest.mark.parametrize("field", ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"])
+def test_each_usage_field_is_restated_by_the_last_that_is_not_null(field: str) -> None:
+    """T25, T26, T27, T29: overwritten, never added; null is no value."""
+    first = {field: 1, "output_tokens": 1}
+    tally = stream(
+        sse(
+            *typed(
+                {"type": "message_start", "message": {"usage": first}},
+                {"type": "message_delta", "delta": {}, "usage": {field: 7, "output_tokens": 3}},
+                {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {field: None}},
+            )
+        )
+    )
+    counts = (tally.input_tokens, tally.cache_read_tokens, tally.cache_write_tokens)
+    assert [count for count in counts if count is not None] == [7]
+    assert tally.output_tokens == 3

@@ -172,3 +172,22 @@ def test_usage_that_vllm_counts_in_every_chunk_is_partial_until_the_end() -> Non
     cut, whole_stream = stream(sse(*counted)), stream(sse(*counted, last))
     assert (cut.usage_partial, cut.output_tokens, cut.terminator) == (True, 2, False)
     assert (whole_stream.usage_partial, whole_stream.output_tokens) == (False, 2)
+
+
+METRICS = {"time_to_first_token_ms": 85.2, "queue_time_ms": 12.3, "generation_time_ms": 1.0, "mean_itl_ms": 9.1}
+
+
+def test_vllms_own_times_are_kept_beside_ours() -> None:
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "metrics": METRICS}
+    streamed = stream(sse((None, chunk(content="x")), (None, last), (None, "[DONE]")))
+    answer = {"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}], "metrics": METRICS}
+    for tally in (streamed, whole(answer)):
+        assert (tally.server_first_token, tally.server_queue, tally.terminator) == (0.0852, 0.0123, True)
+
+
+@pytest.mark.parametrize("metrics", [None, [], "x", 5, {"queue_time_ms": "soon"}, {"time_to_first_token_ms": None}])
+def test_metrics_of_another_form_cost_nothing_else(metrics: object) -> None:
+    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}], "metrics": metrics}
+    tally = stream(sse((None, last)))
+    assert (tally.server_first_token, tally.server_queue) == (None, None)
+    assert (tally.terminator, tally.unread_frames) == (True, 0)
