@@ -13,8 +13,9 @@ import socket
 import struct
 import termios
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import uvloop
@@ -101,35 +102,47 @@ async def _left(api: Api, run: Run, before: int) -> Left:
 async def aborted(api: Api, door: Door, way: Way, repeats: int) -> list[float]:
     """Seconds from the client's end to the end at the upstream, one per try; the patience once one lasts longer."""
     spent_s: list[float] = []
-    room = 0
+    room = UPLOAD_BYTES
     for _ in range(repeats):
-        sock = await _connected(door.port)
+        sock, gone = await _connected(door.port), len(api.gone_s)
         try:
-            seen, gone = api.seen, len(api.gone_s)
-            if way.mode == "paused":
-                if not way.reset and not room:
-                    # As much as can be on the way at all: less of it arrives whole, and so does the end behind it.
-                    probe = await _connected(door.port)
-                    room = await _upload(probe, door, UPLOAD_BYTES)
-                    _reset(probe)
-                    await _until(lambda seen=seen, gone=gone: api.seen > seen and len(api.gone_s) > gone)
-                    seen, gone = api.seen, len(api.gone_s)
-                await _upload(sock, door, UPLOAD_BYTES if way.reset else room - 4 * len(_PIECE))
-            else:
+            if way.mode != "paused":
                 await asyncio.get_running_loop().sock_sendall(sock, door.call(way.mode, stream=True))
-            await _until(lambda seen=seen: api.seen > seen)
+            elif way.reset:
+                await _upload(sock, door, UPLOAD_BYTES)
+            else:
+                sock, room = await _almost_full(api, sock, door, room)
+                gone = len(api.gone_s)
+            await _until(lambda: api.seen > len(api.gone_s))
             await asyncio.sleep(0.02)
+            if len(api.gone_s) > gone:
+                raise RuntimeError(f"{way.what}: the upstream's connection ended before its client went")
             began_s = time.monotonic()
             if way.reset:
                 _reset(sock)
             else:
                 sock.close()
-            if not await _until(lambda gone=gone: len(api.gone_s) > gone):
+            if not await _until(partial(_more, api.gone_s, gone)):
                 return [*spent_s, PATIENCE_S]  # one that does not end will not do so the next time either
             spent_s.append(api.gone_s[-1] - began_s)
         finally:
             sock.close()
     return spent_s
+
+
+async def _almost_full(api: Api, sock: socket.socket, door: Door, room: int) -> tuple[socket.socket, int]:
+    """A client whose upload is paused, yet of which all has reached the relay's socket: only then can its end do so.
+
+    The kernel decides anew each time how much it takes, so a little less is tried until nothing is left on our side.
+    """
+    while True:
+        gone = len(api.gone_s)
+        sent = await _upload(sock, door, room)
+        if await _until(partial(_all_sent, sock), 0.2):
+            return sock, sent
+        _reset(sock)
+        await _until(partial(_more, api.gone_s, gone))
+        sock, room = await _connected(door.port), int(sent * 0.95) - len(_PIECE)
 
 
 async def _connected(port: int) -> socket.socket:
@@ -159,15 +172,21 @@ async def _upload(sock: socket.socket, door: Door, limit_bytes: int) -> int:
             await asyncio.sleep(0.0005)
         else:
             await asyncio.sleep(0)
-    if sent >= limit_bytes:
-        await _until(lambda: struct.unpack("i", fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))[0] == 0)
     return sent
 
 
-async def _until(claim: object) -> bool:
-    """Whether it came true within the patience."""
-    assert callable(claim)
-    deadline_s = time.monotonic() + PATIENCE_S
+def _all_sent(sock: socket.socket) -> bool:
+    """Whether the kernel holds nothing more on our side."""
+    return not any(fcntl.ioctl(sock, termios.TIOCOUTQ, b"\0" * 4))
+
+
+def _more(counts: list[float], than: int) -> bool:
+    return len(counts) > than
+
+
+async def _until(claim: Callable[[], bool], patience_s: float = PATIENCE_S) -> bool:
+    """Whether it came true in time."""
+    deadline_s = time.monotonic() + patience_s
     while not claim():
         if time.monotonic() > deadline_s:
             return False

@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             half = [stamped(time.monotonic_ns()) for _ in range(SHORT_EVENTS // 2)]
             self.write(STREAM_HEAD + STREAM_START + b"".join(half))
             self.timer = self.api.loop.call_later(EVENT_INTERVAL_S, self.write, b"".join(half) + STREAM_END)
-        else:
+        elif mode not in _KEPT:
             pace, trial, step = mode.split(".")
             answer = list(agent_answer(tool_id(int(trial), int(step)), AGENT_PIECES))[::-1]
             if pace == "agent":
