@@ -78,12 +78,14 @@ class TracePipeline:
         version: str,
         host: str | None,
         memory_bytes: int = MEMORY_BYTES,
+        first_wait_s: float = FIRST_WAIT_S,
     ) -> None:
         self._store = store
         self._settings = settings
         self._journal = journal
         self._version = version
         self._memory_bytes = memory_bytes
+        self._first_wait_s = first_wait_s
         self._resources = Resources(
             version=version, host=host, schema_url=settings.profile.schema_url, extra=settings.resource
         )
@@ -433,7 +435,7 @@ class TracePipeline:
         self._proved = False
         self._failures += 1
         if after_s is None:
-            slowest = min(SLOWEST_S, FIRST_WAIT_S * 2 ** min(self._failures - 1, 10))
+            slowest = min(SLOWEST_S, self._first_wait_s * 2 ** min(self._failures - 1, 10))
             after_s = slowest * random.uniform(0.8, 1.2)  # noqa: S311 - spreads senders over time, no secret
             self._asked_to_wait = False
         else:
