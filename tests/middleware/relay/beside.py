@@ -80,6 +80,12 @@ class Meeting:
         """The upstream's socket, once it was called."""
         return self._accepted.result(DEADLINE_S)
 
+    def leave(self) -> None:
+        """Both close: a tunnel ends with its second end only."""
+        self.client.close()
+        if self._accepted.done() and self._accepted.exception() is None:
+            self._accepted.result().close()
+
     def ask(self, method: str = "POST", path: str = "/v1/messages", *lines: str, body: bytes = b"") -> bytes:
         """A request as the client says it here; a body gets its Content-Length."""
         head = [f"{method} {self.prefix}{path} HTTP/1.1", f"Host: {self.authority}", *lines]
@@ -96,7 +102,7 @@ def beside(rig: Rig, story: Callable[[Meeting], _Seen], *, receive_bytes: int | 
         try:
             seen.append(story(meeting))
         finally:
-            meeting.client.close()
+            meeting.leave()
     assert seen[1] == seen[0]
     rig.no_pair_open()
     return seen[1]
