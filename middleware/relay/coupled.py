@@ -539,7 +539,14 @@ class Pair:
 
     def _cancel_dial(self) -> None:
         if self._dial_task is not None:
+            self._dial_task.add_done_callback(self._dial_never_began)
             self._dial_task.cancel()
+
+    def _dial_never_began(self, task: asyncio.Task[None]) -> None:
+        """Cancelled in the very turn that made it, a task runs not one line of `_dial`, its `finally` included."""
+        if self._dial_task is task:
+            self._dial_task = None
+            self._closed()
 
     # ------------------------------------------------------------------ upstream -> client
 

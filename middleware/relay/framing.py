@@ -169,7 +169,8 @@ class ChunkedBody:
             if line == b"\r\n":
                 return True
             self._trailer_bytes += len(line)
-            if not line.endswith(b"\r\n") or b":" not in line or line[0] in b" \t:":
+            # A bare CR ends a line for some servers: then a request could begin within these.
+            if not line.endswith(b"\r\n") or line.count(b"\r") > 1 or b":" not in line or line[0] in b" \t:":
                 raise FramingError("not a trailer line")
             if self._trailer_bytes > MAX_TRAILER_BYTES:
                 raise FramingError("trailers over 64 KiB")
@@ -559,6 +560,8 @@ class ResponseFramer:
         waiting = self.fifo[0] if self.fifo else None
         raw = data[pos : end + 4]
         try:
+            if len(raw) > MAX_HEAD_BYTES:
+                raise BadHead("response head over 64 KiB")
             if has_bare_line_end(raw):
                 raise BadHead("a bare LF in the head")
             head = read_response_head(
