@@ -137,3 +137,27 @@ GENAI_PROFILES: Final = {
     "1.41": GenAiProfile("https://opentelemetry.io/schemas/1.41.0", {CACHE_WRITE_TOKENS: CACHE_CREATION_TOKENS}),
 }
 """Attributes of spans only; the renamed metrics of the conventions are not among what fairtrial writes."""
+
+# --- metrics (Prometheus; counters go without `_total` here) --------------------------------------------------------
+
+M_TTFT: Final = "fairtrial_api_ttft_seconds"
+M_CALL_DURATION: Final = "fairtrial_api_attempt_duration_seconds"
+M_TOKEN_RATE: Final = "fairtrial_api_output_tokens_per_second"  # noqa: S105 - tokens of a model
+M_ATTEMPTS: Final = "fairtrial_api_attempts"
+M_OUTPUT_TOKENS: Final = "fairtrial_api_output_tokens"
+M_STALLS: Final = "fairtrial_api_stalls"
+M_TOOL_DURATION: Final = "fairtrial_tool_duration_seconds"
+M_OOM_KILLS: Final = "fairtrial_container_oom_kills"
+M_MEMORY_RATIO: Final = "fairtrial_container_memory_peak_ratio"
+M_THROTTLED: Final = "fairtrial_container_cpu_throttled_seconds"
+M_EGRESS_BYTES: Final = "fairtrial_container_egress_bytes"
+M_EGRESS_RATE: Final = "fairtrial_container_egress_rate_bytes_per_second"
+M_OPEN_TRIALS: Final = "fairtrial_open_trials"
+M_SILENT_TRIAL: Final = "fairtrial_longest_silent_trial_seconds"
+M_TRIALS: Final = "fairtrial_trials"
+M_ENDED_BY: Final = "fairtrial_trials_terminated"
+M_DROPPED: Final = "fairtrial_own_dropped"
+M_ERRORS: Final = "fairtrial_own_errors"
+M_LAG: Final = "fairtrial_own_loop_lag_seconds"
+M_SPANS: Final = "fairtrial_own_spans"
+M_BUILD: Final = "fairtrial_build"
