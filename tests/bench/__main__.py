@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from fairtrial.middleware.observer.machine import cpu_model
 from tests.bench.rows import Row
 
-PARTS = ("relay", "aborts", "memory", "agents", "soak", "books", "collectors", "start_end", "missing")
+PARTS = ("relay", "aborts", "memory", "agents", "soak", "books", "collectors", "docker", "start_end", "missing")
 HEADER = ("what", "measured", "budget", "holds", "how")
 
 

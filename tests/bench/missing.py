@@ -11,8 +11,6 @@ from typing import Final
 from tests.bench.rows import Row
 
 _NOT_MEASURED: Final = (
-    ("docker exec through the door, added p50", "ms", 5, "no bench of the Docker door yet"),
-    ("containers created and removed at 20/s, none missed", "", None, "same"),
     ("a spike of 16 MB in 5 ms, seen of 60", "", None, "held by a test on a real cgroup (tests/collectors)"),
     ("`trials` with 1 M steps in the store", "s", 1, "its store has 2 GB and takes minutes to make"),
     ("`compare` of 2 x 10 000 trials", "s", 5, "`compare` is not built yet"),

@@ -28,7 +28,7 @@ from tests.bench.relay_load import Door
 from tests.bench.relay_upstream import Api
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-COMMAND: Final = ("sh", "-c", 'echo "$ANTHROPIC_BASE_URL"; exec cat >/dev/null')
+COMMAND: Final = ("sh", "-c", 'echo "$ANTHROPIC_BASE_URL $DOCKER_HOST"; exec cat >/dev/null')
 OBSERVER: Final = "fairtrial.middleware.app"
 
 Observing = Literal["real", "keeps-up", "saturated"]
@@ -141,7 +141,8 @@ class Run:
                 cwd=ROOT,
             )
         assert self.popen.stdout is not None
-        url = urlsplit(self.popen.stdout.readline().decode().strip())
+        model_url, _, self.docker_host = self.popen.stdout.readline().decode().strip().partition(" ")
+        url = urlsplit(model_url)
         if url.port is None:
             raise RuntimeError(f"fairtrial run did not start: {(self.folder / 'said').read_text()}")
         self.door = Door(url.port, url.path.rstrip("/"))
