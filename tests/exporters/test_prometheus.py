@@ -1,4 +1,4 @@
-"""What is counted, with bounded labels and an exemplar that leads to the trace; pages parse as a scraper parses them."""
+"""What is counted, with bounded labels and an exemplar that leads to the trace; pages parse as scrapers parse them."""
 
 from __future__ import annotations
 
