@@ -144,7 +144,7 @@ def _retry_info_s(details: bytes | None) -> float | None:
         status = Status.FromString(details)
         for detail in status.details:
             info = RetryInfo()
-            if detail.Is(RetryInfo.DESCRIPTOR) and detail.Unpack(info):
+            if detail.Unpack(info):
                 seconds = float(info.retry_delay.seconds + info.retry_delay.nanos / 1e9)
                 return min(max(seconds, 0.0), MAX_WAIT_S)
     except DecodeError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
@@ -61,7 +61,8 @@ class GrpcSender:
 
     def _failed(self, error: grpc.RpcError) -> Answer:
         code = error.code()
-        details = dict(error.trailing_metadata() or ()).get(DETAILS)
+        trailers: Any = error.trailing_metadata() or ()  # pairs; the library's own annotation is no iterable
+        details = next((value for key, value in trailers if key == DETAILS), None)
         broken = code is grpc.StatusCode.UNAVAILABLE and self._lost.wait(CHANGE_S)
         return of_grpc(
             code.value[0],

@@ -54,9 +54,11 @@ class Sender(Protocol):
 
     def send(self, body: bytes, timeout_s: float) -> Answer:
         """Deliver one request, once."""
+        ...
 
     def close(self) -> None:
         """Give the connection back."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

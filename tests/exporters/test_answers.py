@@ -8,6 +8,7 @@ from email.utils import format_datetime
 import pytest
 from google.protobuf.any_pb2 import Any  # type: ignore[import-untyped]  # ships no types
 from google.protobuf.duration_pb2 import Duration  # type: ignore[import-untyped]  # same
+from google.protobuf.message import Message  # type: ignore[import-untyped]  # same
 from google.rpc.error_details_pb2 import DebugInfo, RetryInfo  # type: ignore[import-untyped]  # same
 from google.rpc.status_pb2 import Status  # type: ignore[import-untyped]  # same
 from hypothesis import given
@@ -32,7 +33,7 @@ from tests.fakes.collector import response
 NOW = 1_796_000_000.0
 
 
-def details(*messages: object) -> bytes:
+def details(*messages: Message) -> bytes:
     status = Status(code=14, message="m")
     for message in messages:
         packed = Any()

@@ -111,10 +111,15 @@ def unpacked(raw: bytes, encoding: str) -> bytes:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: _Server
+
+    @property
+    def collector(self) -> Collector:
+        """Who answers."""
+        assert isinstance(self.server, _Server)
+        return self.server.collector
 
     def do_POST(self) -> None:
-        collector = self.server.collector
+        collector = self.collector
         length = int(self.headers["content-length"] or 0)
         if length and collector.script[:1] == ["half"]:
             self.rfile.read(length // 2)
@@ -138,7 +143,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _say(self, word: str) -> None:
         kind, _, more = word.partition(":")
         if kind == "hang":
-            self.server.collector.stop.wait(60)
+            self.collector.stop.wait(60)
             self.close_connection = True
         elif kind == "die":
             self.close_connection = True
@@ -146,13 +151,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._reset()
         elif kind == "drip":
             for byte in b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n":
-                if self.server.collector.stop.wait(0.05):
+                if self.collector.stop.wait(0.05):
                     return
                 self.wfile.write(bytes([byte]))
         elif kind == "flood":
             self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
             with contextlib.suppress(OSError):
-                while not self.server.collector.stop.is_set():
+                while not self.collector.stop.is_set():
                     self.wfile.write(b"\0" * 65536)
             self.close_connection = True
         elif kind in ("ok", "partial"):

@@ -28,7 +28,7 @@ class _Service(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no t
         self._collector = collector
         self._relay = relay
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes] | None:
         if handler_call_details.method != METHOD:
             return None
         return grpc.unary_unary_rpc_method_handler(self._export)
