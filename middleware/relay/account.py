@@ -4,9 +4,9 @@ In: facts, as `coupled.py` meets them.  Out: records for the observer, each with
 It sees no socket and decides nothing about the traffic; whether an account is kept makes no difference to a byte.
 
 The CLOSE record: {first: client|upstream|fairtrial, how: fin|rst|tls_ragged|dial|abort, errno, text, first_ns,
-client_last_ns, upstream_last_ns, bytes_up, bytes_down, lag_max_s, suspend_gap_s, in_flight, messages}.
+client_last_ns, upstream_last_ns, bytes_up, bytes_down, lag_max_s, lag_now_s, suspend_gap_s, in_flight, messages}.
 A RESPONSE_END of a failed attempt carries the same `first`, `close_how`, `errno`, `text`, `*_last_ns`,
-`lag_max_s`.
+`lag_max_s`, `lag_now_s`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Account:
 
     __slots__ = (
         "_blocked_since_ns", "_conn", "_errno", "_feed", "_first_ns", "_how", "_in_flight", "_suspended_ns", "_text",
-        "bytes_down", "bytes_up", "client_last_ns", "first", "lag_max_s", "upstream_last_ns",
+        "bytes_down", "bytes_up", "client_last_ns", "first", "lag_max_s", "lag_now_s", "upstream_last_ns",
     )  # fmt: skip
 
     def __init__(self, feed: FeedSender, conn: int) -> None:
@@ -44,6 +44,8 @@ class Account:
         self.bytes_up = 0
         self.bytes_down = 0
         self.lag_max_s = 0.0
+        self.lag_now_s = 0.0
+        """Of the turn in which it ended."""
         self._in_flight = 0
         self._suspended_ns = suspended_ns()
         self._blocked_since_ns: dict[str, int] = {}
@@ -52,9 +54,9 @@ class Account:
         """One record of this connection; `t_ns` 0 is now."""
         self._feed.record(kind, payload, self._conn, msg, flags, t_ns)
 
-    def message(self, kinds: tuple[int, int, int], payloads: tuple[bytes, bytes, bytes], msg: int, t_ns: int) -> None:
-        """Head, body and end of a message that came whole."""
-        self._feed.record_message(kinds, payloads, self._conn, msg, t_ns)
+    def whole(self, kind: int, wire: bytes, head_bytes: int, msg: int, t_ns: int) -> None:
+        """A message that came whole; `kind` is that of its head."""
+        self._feed.record_whole(kind, wire, head_bytes, self._conn, msg, t_ns)
 
     def json(self, kind: int, value: dict[str, object], msg: int = 0, t_ns: int = 0) -> None:
         """One record with a JSON object."""
@@ -71,6 +73,11 @@ class Account:
     def note_lag(self, lag_s: float) -> None:
         """The loop was late while this pair was open."""
         self.lag_max_s = max(self.lag_max_s, lag_s)
+
+    def note_overdue(self, lag_s: float) -> None:
+        """The loop is late in this very turn, in which something ends."""
+        self.lag_now_s = lag_s
+        self.note_lag(lag_s)
 
     def blocked(self, side: str) -> None:
         """Writing to `side` is held up from now on."""
@@ -103,6 +110,7 @@ class Account:
                     "client_last_ns": self.client_last_ns,
                     "upstream_last_ns": self.upstream_last_ns,
                     "lag_max_s": self.lag_max_s,
+                    "lag_now_s": self.lag_now_s,
                 },
                 request.msg,
             )
@@ -124,6 +132,7 @@ class Account:
                 "bytes_up": self.bytes_up,
                 "bytes_down": self.bytes_down,
                 "lag_max_s": self.lag_max_s,
+                "lag_now_s": self.lag_now_s,
                 "suspend_gap_s": _gap_s(suspended_ns() - self._suspended_ns),
                 "in_flight": self._in_flight,
                 "messages": messages,

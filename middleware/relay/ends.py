@@ -91,6 +91,13 @@ class Link:
     `on_hangup(errno or None)` (seen by the watch while paused; None is a FIN), `on_closed()`.
     """
 
+    __slots__ = (
+        "_after_flush", "_blocked", "_dead", "_fault", "_fd", "_fin_armed", "_is_lost", "_loop", "_out", "_plain",
+        "_reading", "_recv", "_send", "_sock", "_timer", "_watch", "_writing", "closed", "closing", "on_blocked",
+        "on_closed", "on_data", "on_drained", "on_eof", "on_error", "on_hangup", "on_write_failed", "read_ended",
+        "watch_fin", "write_ended",
+    )  # fmt: skip
+
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket, watch: HangupWatch) -> None:
         self._loop = loop
         self._sock = sock

@@ -16,14 +16,13 @@ import json
 import select
 import socket
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Final
 
-from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Flag, Kind
+from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Flag, Kind, Record, parts_of_whole
 
 FLUSH_S: Final = 0.002
 FLUSH_BYTES: Final = 64 * 1024
@@ -31,6 +30,12 @@ RESERVE_BYTES: Final = 1024 * 1024
 _FULL_S: Final = 0.1
 """How often a full socket is tried besides waiting for the loop, which may not tell of a dead reader twice."""
 _BATCH_BYTES: Final = 256 * 1024
+_BATCH_PIECES: Final = 1024
+"""sendmsg(2) takes no more (UIO_MAXIOV)."""
+_pack: Final = HEAD.pack
+_HEAD_BYTES: Final = HEAD.size
+_MAX_HEAD: Final = 0xFFFF
+_WHOLE: Final = int(Flag.WHOLE)
 _SOCKET_BYTES: Final = 4 * 1024 * 1024
 _DATA_KINDS: Final = frozenset((Kind.REQUEST_DATA, Kind.RESPONSE_DATA, Kind.TUNNEL_UP, Kind.TUNNEL_DOWN))
 LAG_INTERVAL_S: Final = 0.050
@@ -41,7 +46,6 @@ LAG_NOTICED_S: Final = 0.005
 class FeedStats:
     """Since the start."""
 
-    records: int = 0
     sent_bytes: int = 0
     dropped_records: int = 0
     """Data records whose payload was left out."""
@@ -72,9 +76,13 @@ class FeedSender:
         self.before_hand_over: Callable[[], None] | None = None
         """Called when the time to hand over has come, for whoever still has something to say."""
         self._sock: socket.socket | None = None
-        self._queue: deque[bytes] = deque()
+        self._queue: list[bytes] = []
+        """Head and payload of each record in turn, never parted."""
         self._waiting = 0
-        self._fresh = 0
+        self._left = 0
+        """How much was waiting after the last hand-over."""
+        self._next_look = FLUSH_BYTES
+        """So much waiting is reason to look whether to hand over."""
         self._lost_records = 0
         self._lost_bytes = 0
         self._lost_since_ns = 0
@@ -130,55 +138,42 @@ class FeedSender:
     ) -> None:
         """Queue one record; `t_ns` 0 is now.  Never blocks, never raises."""
         try:
-            size = len(payload) + HEAD.size
+            size = len(payload) + _HEAD_BYTES
             now = t_ns or monotonic_ns()
-            self.stats.records += 1
             if self._waiting + size > self._limit or len(payload) > MAX_PAYLOAD:
                 if kind in _DATA_KINDS:
                     self.stats.dropped_records += 1
                     self.stats.dropped_bytes += len(payload)
                     payload = len(payload).to_bytes(8, "big")
                     flags |= Flag.DROPPED
-                    size = len(payload) + HEAD.size
+                    size = len(payload) + _HEAD_BYTES
                 if self._waiting + size > self._limit + RESERVE_BYTES or len(payload) > MAX_PAYLOAD:
                     self._count_lost(1, size, now)
                     return
             if self._lost_records and self._waiting < self._limit:
                 self._say_lost()
-            self._queue.append(HEAD.pack(kind, flags, 0, conn, msg, now, len(payload)) + payload)
+            self._queue += (_pack(kind, flags, 0, conn, msg, now, len(payload)), payload)
             self._waiting += size
-            self._fresh += size
-            if self._timer is None or self._fresh >= FLUSH_BYTES:
+            if self._waiting >= self._next_look or self._timer is None:
                 self._schedule()
         except Exception:  # noqa: BLE001 - observing fails open
             self.stats.swallowed += 1
 
-    def record_message(
-        self, kinds: tuple[int, int, int], payloads: tuple[bytes, bytes, bytes], conn: int, msg: int, t_ns: int
-    ) -> None:
-        """Queue head, body (left out if empty) and end of one message at once.  Never blocks, never raises."""
+    def record_whole(self, kind: int, wire: bytes, head_bytes: int, conn: int, msg: int, t_ns: int) -> None:
+        """Queue a message that came whole, as it came: head, body and end are one record.  Never blocks, never raises.
+
+        `kind` is that of its head.  The bytes are referred to, not copied.
+        """
         try:
-            first, body, last = payloads
-            size = len(first) + len(body) + len(last) + 3 * HEAD.size
-            if self._waiting + size > self._limit or self._lost_records:
-                for kind, payload in zip(kinds, payloads, strict=True):
-                    if payload:
-                        self.record(kind, payload, conn, msg, 0, t_ns)
+            waiting = self._waiting + len(wire) + _HEAD_BYTES
+            if waiting > self._limit or self._lost_records or head_bytes > _MAX_HEAD:
+                record = Record(kind, 0, conn, msg, t_ns, wire)
+                for part in parts_of_whole(record, head_bytes):  # what has room is said, each part for itself
+                    self.record(part.kind, part.payload, conn, msg, 0, t_ns)
                 return
-            pack = HEAD.pack
-            head = pack(kinds[0], 0, 0, conn, msg, t_ns, len(first))
-            end = pack(kinds[2], 0, 0, conn, msg, t_ns, len(last))
-            if body:
-                self.stats.records += 3
-                middle = pack(kinds[1], 0, 0, conn, msg, t_ns, len(body))
-                self._queue.append(b"".join((head, first, middle, body, end, last)))
-            else:
-                self.stats.records += 2
-                size -= HEAD.size
-                self._queue.append(b"".join((head, first, end, last)))
-            self._waiting += size
-            self._fresh += size
-            if self._timer is None or self._fresh >= FLUSH_BYTES:
+            self._queue += (_pack(kind, _WHOLE, head_bytes, conn, msg, t_ns, len(wire)), wire)
+            self._waiting = waiting
+            if waiting >= self._next_look or self._timer is None:
                 self._schedule()
         except Exception:  # noqa: BLE001 - observing fails open
             self.stats.swallowed += 1
@@ -212,13 +207,13 @@ class FeedSender:
         }
         self._lost_records = self._lost_bytes = 0
         payload = json.dumps(value, separators=(",", ":")).encode()
-        record = HEAD.pack(Kind.LOST, 0, 0, 0, 0, monotonic_ns(), len(payload)) + payload
-        self._queue.append(record)
-        self._waiting += len(record)
+        self._queue += (_pack(Kind.LOST, 0, 0, 0, 0, monotonic_ns(), len(payload)), payload)
+        self._waiting += len(payload) + _HEAD_BYTES
 
     # ------------------------------------------------------------------ bytes out
 
     def _schedule(self) -> None:
+        """Hand over in `FLUSH_S`, at the end of this turn of the loop, or now: by how much has come since the last."""
         if self._sock is None:
             return
         if self._loop is None:
@@ -226,11 +221,19 @@ class FeedSender:
                 self._loop = asyncio.get_running_loop()
             except RuntimeError:
                 return
-        if self._fresh >= FLUSH_BYTES:
-            self.flush_now()
-        elif self._timer is None:
+        if self._timer is None:
             self._timer_is_slow = self._writing
             self._timer = self._loop.call_later(_FULL_S if self._writing else FLUSH_S, self._time_has_come)
+        fresh = self._waiting - self._left
+        if fresh >= _BATCH_BYTES:
+            self.flush_now()
+        elif fresh >= FLUSH_BYTES:
+            self._next_look = self._left + _BATCH_BYTES
+            self._loop.call_soon(self._turn_is_over)
+
+    def _turn_is_over(self) -> None:
+        if self._waiting - self._left >= FLUSH_BYTES:
+            self.flush_now()
 
     def will_hand_over(self) -> bool:
         """Whether records are handed over within `FLUSH_S` from now; False while nobody reads, or reads too slowly."""
@@ -260,13 +263,14 @@ class FeedSender:
         if self._timer is not None and self._timer_is_slow:
             self._timer.cancel()
             self._timer = None
-        self._fresh = 0
         try:
             self._send()
         except OSError:
             self._died()
         except Exception:  # noqa: BLE001 - observing fails open
             self.stats.swallowed += 1
+        self._left = self._waiting
+        self._next_look = self._left + FLUSH_BYTES
 
     def _send(self) -> None:
         sock = self._sock
@@ -275,28 +279,41 @@ class FeedSender:
         if self._lost_records and self._waiting < self._limit:
             self._say_lost()
         while self._partial is not None or self._queue:
-            if self._partial is None:
-                batch: list[bytes] = []
-                size = 0
-                while self._queue and size < _BATCH_BYTES:
-                    batch.append(self._queue.popleft())
-                    size += len(batch[-1])
-                self._partial_records = len(batch)
-                self._partial = memoryview(batch[0] if len(batch) == 1 else b"".join(batch))
+            batch: Sequence[bytes | memoryview]
+            if self._partial is not None:
+                batch, size = (self._partial,), len(self._partial)
+            else:
+                batch, size = self._take_batch()
+                self._partial_records = len(batch) // 2
             try:
-                sent = sock.send(self._partial, socket.MSG_NOSIGNAL)
+                sent = sock.sendmsg(batch, (), socket.MSG_NOSIGNAL)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             self._waiting -= sent
             self.stats.sent_bytes += sent
-            if sent < len(self._partial):
-                self._partial = self._partial[sent:]
+            if sent < size:
+                rest = self._partial if self._partial is not None else memoryview(b"".join(batch))
+                self._partial = rest[sent:]
                 self._want_write(sock)
                 return
             self._partial = None
         if self._writing and self._loop is not None:
             self._loop.remove_writer(sock.fileno())
             self._writing = False
+
+    def _take_batch(self) -> tuple[list[bytes], int]:
+        """Whole records from the queue, as many as one call sends, and their bytes."""
+        queue = self._queue
+        if len(queue) <= _BATCH_PIECES and self._waiting <= _BATCH_BYTES:
+            self._queue = []
+            return queue, self._waiting
+        size = pieces = 0
+        while pieces < len(queue) and pieces < _BATCH_PIECES and size < _BATCH_BYTES:
+            size += len(queue[pieces]) + len(queue[pieces + 1])
+            pieces += 2
+        batch = queue[:pieces]
+        del queue[:pieces]
+        return batch, size
 
     def _want_write(self, sock: socket.socket) -> None:
         if self._writing:

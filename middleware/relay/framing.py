@@ -32,8 +32,6 @@ from fairtrial.middleware.relay.heads import (
 
 MAX_CHUNK_LINE_BYTES: Final = 16 * 1024
 MAX_TRAILER_BYTES: Final = 64 * 1024
-_LESSONS: Final = 4
-"""So many heads in a row that are not the one before: then the client never says the same again."""
 _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 
@@ -74,6 +72,8 @@ class BadRequest:
     reason: str
     in_body: bool
     rest: bytes
+    fault: Exception | None = None
+    """Not the client's doing: framing itself failed."""
 
 
 @dataclass(slots=True)
@@ -194,20 +194,19 @@ class RequestFramer:
     """
 
     __slots__ = (
-        "_body", "_carry", "_chunked", "_docker", "_head", "_known", "_left", "_lessons", "_wire_bytes", "dead",
-        "holding", "msg",
+        "_body", "_carry", "_chunked", "_docker", "_head", "_left", "_wire_bytes", "dead", "holding", "msg", "ready",
     )  # fmt: skip
 
     def __init__(self, *, docker: bool = False) -> None:
         self.msg = 0
         self.dead = False
         self.holding = False
+        self.ready = True
+        """A request may begin with the next byte: nothing is half read, held or given up."""
         self._docker = docker
         self._carry = bytearray()
         self._body = _NONE
         self._head: RequestHead | None = None
-        self._known: _Known | None = None
-        self._lessons = _LESSONS
         self._left = 0
         self._chunked: ChunkedBody | None = None
         self._wire_bytes = 0
@@ -232,25 +231,17 @@ class RequestFramer:
 
         None, and nothing taken, in every other case: then `feed` it.
         """
-        if self._body is not _NONE or self._carry or self.holding:
+        if not self.ready:
             return None
-        known = self._known
-        head = known.again(data) if known is not None else None
-        if head is not None:
-            self._lessons = _LESSONS
-        else:
-            end = data.find(b"\r\n\r\n") + 4
-            if end == 3:
-                return None
-            try:
-                head = read_request_head(data if end == len(data) else data[:end], docker=self._docker)
-            except BadHead:
-                return None
-            if head.may_tunnel or head.body is _CHUNKED or head.length_bytes != len(data) - end:
-                return None
-            if head.body is _LENGTH and self._lessons:
-                self._lessons -= 1
-                self._known = _Known.learn(head)
+        end = data.find(b"\r\n\r\n") + 4
+        if end == 3:
+            return None
+        try:
+            head = read_request_head(data if end == len(data) else data[:end], docker=self._docker)
+        except BadHead:
+            return None
+        if head.may_tunnel or head.body is _CHUNKED or head.length_bytes != len(data) - end:
+            return None
         self.msg += 1
         self._head = head
         return head
@@ -261,6 +252,32 @@ class RequestFramer:
         if self.holding:
             self._carry += data
             return events
+        unsaid = bytes(self._carry) + data if self._carry else data
+        in_body = self._body is not _NONE
+        self.ready = False
+        try:
+            self._feed(data, events)
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not cost a byte: it is given out what was taken
+            events.append(self._failed(error, unsaid, events, in_body))
+        self.ready = self._body is _NONE and not self._carry and not self.holding and not self.dead
+        return events
+
+    def _failed(self, error: Exception, unsaid: bytes, events: list[RequestEvent], in_body: bool) -> BadRequest:
+        """Every byte of `unsaid` that is in none of the events."""
+        self.dead = True
+        self._carry.clear()
+        said = 0
+        for event in events:
+            if isinstance(event, RequestHead):
+                said += len(event.raw)
+                in_body = event.body is not _NONE
+            elif isinstance(event, BodyData):
+                said += len(event.wire)
+            else:
+                in_body = False
+        return BadRequest(f"a fault of fairtrial's in framing: {type(error).__name__}", in_body, unsaid[said:], error)
+
+    def _feed(self, data: bytes, events: list[RequestEvent]) -> None:
         pos = 0
         while pos < len(data):
             if self._body is _LENGTH:
@@ -274,14 +291,14 @@ class RequestFramer:
                 except FramingError as error:
                     self.dead = True
                     events.append(BadRequest(str(error), True, data[start:]))
-                    return events
+                    return
                 self._wire_bytes += pos - start
                 events.append(BodyData(data if pos - start == len(data) else data[start:pos], b"".join(payload)))
                 if done:
                     self._end(events)
             elif self._holds():
                 self._carry += data[pos:]
-                return events
+                return
             else:
                 if self._carry:
                     self._carry += data[pos:] if pos else data
@@ -290,12 +307,17 @@ class RequestFramer:
                     pos = 0
                 pos = self._head_at(data, pos, events)
                 if self.dead:
-                    return events
-        return events
+                    return
+
+    def no_tunnel(self) -> None:
+        """The last request's final response opened no tunnel: nothing is held behind its body."""
+        if self._head is not None:
+            self._head.may_tunnel = False
 
     def release_to_tunnel(self) -> bytes:
         """The held bytes belong to the tunnel; this framer is done."""
         self.dead = True
+        self.ready = False
         held = bytes(self._carry)
         self._carry.clear()
         self.holding = False
@@ -360,49 +382,6 @@ class RequestFramer:
         return end + 4
 
 
-@dataclass(slots=True)
-class _Known:
-    """A head that passed, taken apart around the digits of its Content-Length.
-
-    An SDK says the same head for each call of a conversation, but for the length.  Bytes that were judged once
-    need no second judgement: where all else is equal and the digits are as many, only the length is news.
-    """
-
-    head: RequestHead
-    before: bytes
-    behind: bytes
-    digits_start: int
-    digits_end: int
-    end: int
-
-    @classmethod
-    def learn(cls, head: RequestHead) -> _Known:
-        raw = head.raw
-        start = raw.lower().find(b"\r\ncontent-length:") + 17
-        while raw[start] in b" \t":
-            start += 1
-        end = start
-        while raw[end] in b"0123456789":
-            end += 1
-        return cls(head, raw[:start], raw[end:], start, end, len(raw))
-
-    def again(self, data: bytes) -> RequestHead | None:
-        """The head of `data` if it is this one with a length that fits `data`; else None."""
-        digits = data[self.digits_start : self.digits_end]
-        if not (
-            data.startswith(self.before)
-            and data.startswith(self.behind, self.digits_end)
-            and digits.isdigit()
-            and int(digits) == len(data) - self.end > 0
-        ):
-            return None
-        old = self.head
-        return RequestHead(
-            data[: self.end], old.method, old.target_start, old.target_end, old.host_start, old.host_end,
-            _LENGTH, len(data) - self.end, False, old.has_own_lines,
-        )  # fmt: skip
-
-
 def _hopeless(data: bytes, start: int) -> str | None:
     """Why an unfinished head will never become a good one, or None."""
     if len(data) - start > MAX_HEAD_BYTES or start > MAX_HEAD_BYTES:
@@ -417,7 +396,10 @@ def _hopeless(data: bytes, start: int) -> str | None:
 class ResponseFramer:
     """The response side, with the FIFO of requests that still wait for their final response."""
 
-    __slots__ = ("_body", "_carry", "_docker", "_head", "_left", "_wire_bytes", "chunked", "fifo")
+    __slots__ = (
+        "_body", "_carry", "_docker", "_head", "_known", "_known_bytes", "_known_for", "_left", "_wire_bytes",
+        "chunked", "fifo",
+    )  # fmt: skip
 
     def __init__(self, *, docker: bool = False) -> None:
         self.fifo: deque[InFlight] = deque()
@@ -429,6 +411,9 @@ class ResponseFramer:
         self.chunked: ChunkedBody | None = None
         """The body that is being read, if it is chunked."""
         self._wire_bytes = 0
+        self._known = b""
+        self._known_for = b""
+        self._known_bytes = 0
 
     @property
     def idle(self) -> bool:
@@ -445,27 +430,33 @@ class ResponseFramer:
         """Bytes of the current response so far: head, body, and what of a head was read."""
         return self._wire_bytes + len(self._carry)
 
-    def take_whole(self, data: bytes) -> ResponseHead | None:
-        """The short path: if one read is exactly one whole final response, its head; else None, nothing taken."""
+    def take_whole(self, data: bytes) -> int:
+        """The short path: if a read is exactly one whole final response, the bytes of its head; else 0.
+
+        That answers the first of `fifo`, which is taken out.
+        """
         if self._body is not _NONE or self._carry or not self.fifo:
-            return None
+            return 0
+        method = self.fifo[0].method
+        if len(data) == self._known_bytes and method == self._known_for and data.startswith(self._known):
+            self.fifo.popleft()  # the very head that was judged before, and as much behind it
+            return len(self._known)
         end = data.find(b"\r\n\r\n") + 4
         if end == 3:
-            return None
-        waiting = self.fifo[0]
-        raw = data if end == len(data) else data[:end]
+            return 0
+        raw = data[:end]
         if raw.count(b"\n") != raw.count(b"\r\n"):
-            return None
+            return 0
         try:
-            head = read_response_head(raw, waiting.msg, waiting.method, docker=self._docker)
+            head = read_response_head(raw, 0, method, docker=self._docker)
         except BadHead:
-            return None
+            return 0
         body = head.body
         if (body is not _LENGTH and body is not _NONE) or head.length_bytes != len(data) - end or head.interim:
-            return None
-        self._head = head
+            return 0
+        self._known, self._known_for, self._known_bytes = raw, method, len(data)
         self.fifo.popleft()
-        return head
+        return end
 
     def take_chunk(self, data: bytes) -> bytes | None:
         """The short path of streams, while `chunked`: if one read is exactly one chunk (an event), its payload.

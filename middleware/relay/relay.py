@@ -22,6 +22,7 @@ from fairtrial.middleware.relay.dial import Dialler, Trust
 from fairtrial.middleware.relay.ends import HangupWatch, Link
 from fairtrial.middleware.relay.feed import FeedSender, LoopLag
 from fairtrial.middleware.relay.model import ModelDoor
+from fairtrial.middleware.relay.pair import PairState
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
 
@@ -104,9 +105,10 @@ class Relay:
         self.counters = Counters()
         self.doors: list[Door] = []
         self._tokens: dict[str, str] = {}
+        self.generation = 0
         self._pairs: dict[int, Pair] = {}
-        self._unseen: list[Pair] = []
-        self._unseen_streams: list[Pair] = []
+        self._unseen: list[PairState] = []
+        self._unseen_streams: list[PairState] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watch: HangupWatch | None = None
         self._trust: Trust | None = None
@@ -127,6 +129,7 @@ class Relay:
     def add_token(self, token: str, trial_id: str) -> None:
         """Requests under `/t/<token>/` belong to this trial from now on."""
         self._tokens[token] = trial_id
+        self.generation += 1
 
     async def open_model_door(
         self, upstream: Upstream, *, host: str = "127.0.0.1", port: int = 0, listener: socket.socket | None = None
@@ -277,7 +280,7 @@ class Relay:
 
     # ------------------------------------------------------------------ what pairs report
 
-    def forget(self, pair: Pair) -> None:
+    def forget(self, pair: PairState) -> None:
         """A pair is over."""
         if self._pairs.pop(pair.conn, None) is not None:
             self.counters.open_pairs -= 1
@@ -298,13 +301,13 @@ class Relay:
         self.counters.last_swallowed = f"{type(error).__name__}: {error}"
         self.feed.record_json(Kind.NOTE, {"event": "swallowed", "error": self.counters.last_swallowed})
 
-    def observe_soon(self, pair: Pair) -> None:
+    def observe_soon(self, pair: PairState) -> None:
         """Let a pair look at what has passed, once all that is ready in this turn of the loop has passed."""
         if not self._unseen:
             self.loop.call_soon(self._observe)
         self._unseen.append(pair)
 
-    def observe_with_feed(self, pair: Pair) -> None:
+    def observe_with_feed(self, pair: PairState) -> None:
         """Let a pair look at what has passed when the feed is handed over next: one waking of the loop for both."""
         if self.feed.will_hand_over():
             self._unseen_streams.append(pair)
@@ -319,7 +322,7 @@ class Relay:
         pairs, self._unseen_streams = self._unseen_streams, []
         self._let_look(pairs)
 
-    def _let_look(self, pairs: list[Pair]) -> None:
+    def _let_look(self, pairs: list[PairState]) -> None:
         for pair in pairs:
             try:
                 pair.catch_up()

@@ -2,7 +2,7 @@
 
 In: request events in their order, from `framing.py`.  Out: the run of them that may pass to the upstream in use,
 and the dialler of the one that must come next.  Nothing here touches a socket; when the change may happen is
-decided in `coupled.py`: behind the last response, so that no byte of two upstreams is ever mixed.
+decided in `switching.py`.
 """
 
 from __future__ import annotations

@@ -50,6 +50,8 @@ def make_context(ca_files: Sequence[str] = (), *, ragged_visible: bool = True, s
 class TlsLink(Link):
     """A TLS client connection.  `await handshake()` first; callbacks see plaintext only."""
 
+    __slots__ = ("_handshake", "_incoming", "_outgoing", "_tls")
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,

@@ -7,8 +7,10 @@ join; nothing here blocks, parses content, or knows a socket.  The counterpart t
 
 A record is a 24-byte head and a payload::
 
-    kind u8 | flags u8 | pad u16 | conn u32 | msg u32 | t_ns u64 | length u32        (big endian)
+    kind u8 | flags u8 | head u16 | conn u32 | msg u32 | t_ns u64 | length u32        (big endian)
 
+`head` is 0 except in a record with `Flag.WHOLE`: a message that one read brought whole travels as that read,
+untouched, and the decoder takes it apart into head, data and end.
 `t_ns` is CLOCK_MONOTONIC of the relay process in nanoseconds; HELLO carries the pair of wall and
 monotonic time that turns it into a date.  `conn` counts client connections of this relay from 1, `msg`
 counts requests on the connection from 1 (a response carries the number of its request).
@@ -93,6 +95,8 @@ class Flag(IntFlag):
     """The payload was dropped for want of room; payload is the u64 count of bytes that were not copied."""
     INTERIM = 2
     """RESPONSE_HEAD is a 1xx that is not 101."""
+    WHOLE = 4
+    """REQUEST_HEAD or RESPONSE_HEAD whose payload is a whole message: a head of `head` bytes, then the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +119,13 @@ class Record:
         return value if isinstance(value, dict) else {}
 
 
+_WHOLE: Final = int(Flag.WHOLE)
+_ENDS: Final = {
+    int(Kind.REQUEST_HEAD): b'{"wire_bytes":%d,"complete":true}',
+    int(Kind.RESPONSE_HEAD): b'{"wire_bytes":%d,"complete":true,"how":"framed"}',
+}
+
+
 class FeedCorrupt(ValueError):
     """The byte stream is not a feed: its head names an impossible length."""
 
@@ -122,6 +133,16 @@ class FeedCorrupt(ValueError):
 def encode(kind: int, payload: bytes, *, conn: int = 0, msg: int = 0, t_ns: int = 0, flags: int = 0) -> bytes:
     """One record as bytes."""
     return HEAD.pack(kind, flags, 0, conn, msg, t_ns, len(payload)) + payload
+
+
+def parts_of_whole(record: Record, head_bytes: int) -> list[Record]:
+    """Head, data (if there is any) and end of a message that came as one record."""
+    kind, conn, msg, t_ns, wire = record.kind, record.conn, record.msg, record.t_ns, record.payload
+    parts = [Record(kind, 0, conn, msg, t_ns, wire[:head_bytes])]
+    if len(wire) > head_bytes:
+        parts.append(Record(kind + 1, 0, conn, msg, t_ns, wire[head_bytes:]))
+    parts.append(Record(kind + 2, 0, conn, msg, t_ns, _ENDS[kind] % len(wire)))
+    return parts
 
 
 def encode_json(kind: int, value: dict[str, object], *, conn: int = 0, msg: int = 0, t_ns: int = 0) -> bytes:
@@ -146,14 +167,18 @@ class Decoder:
         records: list[Record] = []
         start, end, size = 0, len(carry), HEAD.size
         while end - start >= size:
-            kind, flags, _, conn, msg, t_ns, length = HEAD.unpack_from(carry, start)
+            kind, flags, head_bytes, conn, msg, t_ns, length = HEAD.unpack_from(carry, start)
             if length > MAX_PAYLOAD:
                 del carry[:start]
                 raise FeedCorrupt(f"record of {length} bytes announced, at most {MAX_PAYLOAD} are possible")
             if end - start < size + length:
                 break
             body = start + size
-            records.append(Record(kind, flags, conn, msg, t_ns, bytes(carry[body : body + length])))
+            record = Record(kind, flags, conn, msg, t_ns, bytes(carry[body : body + length]))
+            if flags & _WHOLE and kind in _ENDS:
+                records += parts_of_whole(record, head_bytes)
+            else:
+                records.append(record)
             start = body + length
         del carry[:start]
         return records

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 
+from fairtrial.middleware.relay.again import Said
 from fairtrial.middleware.relay.framing import ResponseFramer
 from fairtrial.middleware.relay.settings import RelaySettings
 from fairtrial.middleware.wire.feed import Flag, Kind
@@ -392,6 +393,90 @@ def test_a_fault_in_observing_costs_sight_and_not_a_byte(rig: Rig, monkeypatch: 
     rig.no_pair_open()
     assert rig.relay.counters.swallowed == 1
     rig.relay.counters.swallowed = 0
+
+
+def broken_reading(*_: object, **__: object) -> object:
+    raise ZeroDivisionError
+
+
+def test_a_fault_in_framing_requests_costs_sight_and_not_a_byte(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairtrial.middleware.relay.framing.read_request_head", broken_reading)
+    client = rig.client()
+    client.sendall(request("POST", "/v1/x", b"abc")[:20])
+    rig.observer.wait(Kind.OPEN)
+    client.sendall(request("POST", "/v1/x", b"abc")[20:])
+    up = rig.upstream.accept()
+    head = read_head(up)
+    assert head.startswith(b"POST /v1/x HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % rig.upstream.port)
+    assert read_exactly(up, 3) == b"abc"
+    up.sendall(OK)
+    assert read_exactly(client, len(OK)) == OK
+    client.sendall(b"whatever follows")
+    assert read_exactly(up, 16) == b"whatever follows"
+    client.close()
+    up.close()
+    rig.no_pair_open()
+    (blind,) = rig.observer.wait(Kind.BLIND)
+    assert blind.json() == {"side": "request", "reason": "a fault of fairtrial's in framing: ZeroDivisionError"}
+    assert rig.relay.counters.blind == 1
+    assert rig.relay.counters.swallowed in (1, 2)  # asked once more when the whole head came in one read
+    rig.relay.counters.swallowed = 0
+
+
+def test_a_fault_in_framing_requests_is_refused_at_a_shared_door(
+    loop_kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairtrial.middleware.relay.framing.read_request_head", broken_reading)
+    with running(loop_kind, settings=RelaySettings(refuse_bad_heads=True)) as rig:
+        client = rig.client()
+        client.sendall(request("GET"))
+        got, how = read_all(client)
+        assert got.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+        assert how == "fin"
+        client.close()
+        rig.no_pair_open()
+        assert rig.observer.of(Kind.DIAL) == []
+        assert rig.relay.counters.swallowed > 0
+        rig.relay.counters.swallowed = 0
+
+
+@pytest.mark.parametrize("what", ["again", "__init__"])
+def test_a_fault_in_remembering_a_head_costs_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    monkeypatch.setattr(Said, what, broken_reading)
+    client = rig.client()
+    up = None
+    for _ in range(3):
+        client.sendall(request(body=b"{}"))
+        up = up or rig.upstream.accept()
+        assert b"fairtrial" not in read_head(up)
+        assert read_exactly(up, 2) == b"{}"
+        up.sendall(OK)
+        assert read_exactly(client, len(OK)) == OK
+    client.close()
+    rig.no_pair_open()
+    assert rig.observer.joined(Kind.REQUEST_DATA) == b"{}" * 3
+    assert rig.relay.counters.swallowed > 0
+    rig.relay.counters.swallowed = 0
+
+
+def test_a_head_that_is_said_again_is_asked_about_again_once_a_token_came(rig: Rig) -> None:
+    client = rig.client()
+    up = None
+    other = "f" * 32
+    for number in range(4):
+        if number == 2:
+            rig.in_loop(lambda: rig.relay.add_token(other, "trial-2"))
+        client.sendall(request(body=b"{}").replace(TOKEN.encode(), other.encode()))
+        up = up or rig.upstream.accept()
+        wanted = b"POST /t/%s/v1/messages " % other.encode() if number < 2 else b"POST /v1/messages "
+        assert read_head(up).startswith(wanted)
+        assert read_exactly(up, 2) == b"{}"
+        up.sendall(OK)
+        assert read_exactly(client, len(OK)) == OK
+    client.close()
+    rig.no_pair_open()
+    trials = [record.json()["trial"] for record in rig.observer.of(Kind.NOTE) if record.json()["event"] == "trial"]
+    assert trials == [None, "trial-2"]
 
 
 def test_a_fault_in_the_engine_closes_both_sides(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -246,3 +246,54 @@ async def test_closing_asks_once_more_so_that_nobody_waits_for_ever() -> None:
     feed.close()
     assert asked == [1]
     far.close()
+
+
+async def test_a_whole_message_is_one_record_on_the_way_and_its_parts_at_the_other_end() -> None:
+    near, far = pair()
+    feed = FeedSender(near)
+    feed.record_whole(Kind.REQUEST_HEAD, b"HEADbody", 4, conn=3, msg=2, t_ns=9)
+    feed.record_whole(Kind.RESPONSE_HEAD, b"HEAD", 4, conn=3, msg=2, t_ns=10)
+    sent = feed.waiting_bytes
+    records = await until(far, Decoder(), 5)
+    assert sent == 2 * HEAD.size + 12
+    assert [(record.kind, record.payload) for record in records] == [
+        (Kind.REQUEST_HEAD, b"HEAD"),
+        (Kind.REQUEST_DATA, b"body"),
+        (Kind.REQUEST_END, b'{"wire_bytes":8,"complete":true}'),
+        (Kind.RESPONSE_HEAD, b"HEAD"),
+        (Kind.RESPONSE_END, b'{"wire_bytes":4,"complete":true,"how":"framed"}'),
+    ]
+    assert {(record.conn, record.msg, record.flags) for record in records} == {(3, 2, 0)}
+    assert [record.t_ns for record in records] == [9, 9, 9, 10, 10]
+    feed.close()
+    far.close()
+
+
+async def test_a_whole_message_that_finds_no_room_loses_its_body_only() -> None:
+    feed = FeedSender(None, limit_bytes=1000)
+    feed.record_whole(Kind.REQUEST_HEAD, b"HEAD" + bytes(2000), 4, conn=1, msg=1, t_ns=5)
+    feed.record_whole(Kind.REQUEST_HEAD, b"h" * 70_000 + b"b", 70_000, conn=1, msg=2, t_ns=5)  # an uncommon head
+    near, far = pair()
+    feed.attach(near)
+    records = await until(far, Decoder(), 6)
+    kinds = [(record.kind, record.flags, record.msg) for record in records]
+    first = [(Kind.REQUEST_HEAD, 0, 1), (Kind.REQUEST_DATA, Flag.DROPPED, 1), (Kind.REQUEST_END, 0, 1)]
+    second = [(Kind.REQUEST_HEAD, 0, 2), (Kind.REQUEST_DATA, Flag.DROPPED, 2), (Kind.REQUEST_END, 0, 2)]
+    assert kinds == first + second
+    assert int.from_bytes(records[1].payload, "big") == 2000
+    assert len(records[3].payload) == 70_000
+    feed.close()
+    far.close()
+
+
+async def test_more_records_than_one_call_takes_arrive_in_order() -> None:
+    near, far = pair()
+    feed = FeedSender(None)
+    for number in range(3000):
+        feed.record(Kind.RESPONSE_DATA, b"x" * (number % 300), conn=1, msg=number, t_ns=1)
+    feed.attach(near)
+    records = await until(far, Decoder(), 3000)
+    assert [(record.msg, len(record.payload)) for record in records] == [(n, n % 300) for n in range(3000)]
+    assert feed.waiting_bytes == 0
+    feed.close()
+    far.close()

@@ -11,6 +11,7 @@ from fairtrial.middleware.relay.framing import (
     BadRequest,
     Blind,
     BodyData,
+    ChunkedBody,
     InFlight,
     MessageEnd,
     RequestEvent,
@@ -19,7 +20,7 @@ from fairtrial.middleware.relay.framing import (
     ResponseFramer,
     Tunnel,
 )
-from fairtrial.middleware.relay.heads import RequestHead, ResponseHead, read_request_head
+from fairtrial.middleware.relay.heads import RequestHead, ResponseHead
 
 REQUESTS = (
     b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
@@ -223,44 +224,68 @@ def test_a_response_nobody_asked_for_is_framed_as_request_zero() -> None:
     assert events[0].msg == 0
 
 
-LINES = (b"X-A: 1", b"cOntent-Length:  %d ", b"Content-Type: a/b", b"X-Content-Length: 7", b"x-fairtrial-trial: t")
-
-
-@given(
-    order=st.permutations(LINES),
-    targets=st.lists(st.sampled_from((b"/a", b"/b", b"/cc")), min_size=1, max_size=12),
-    lengths=st.lists(st.sampled_from((0, 1, 7, 9, 10, 99, 100, 101)), min_size=1, max_size=12),
+HEADS = (
+    (b"GET", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"ok"),
+    (b"HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b""),
+    (b"GET", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b""),
+    (b"GET", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", b"oka"),
+    (b"GET", b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+    (b"GET", b"HTTP/1.1 304 Not Modified\r\nContent-Length: 2\r\n\r\n", b""),
+    (b"GET", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+    (b"GET", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"0\r\n\r\n"),
+    (b"GET", b"HTTP/1.1 103 Early Hints\r\nContent-Length: 2\r\n\r\n", b"HTTP/1.1 204 No\r\n\r\n"),
+    (b"GET", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"o"),
+    (b"GET", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"okHTTP/1.1 "),
 )
-def test_a_head_said_again_with_another_length_is_judged_as_if_it_were_new(
-    order: list[bytes], targets: list[bytes], lengths: list[int]
-) -> None:
+
+
+@given(order=st.lists(st.sampled_from(HEADS), max_size=12))
+def test_a_response_in_one_read_tells_the_same_on_the_short_path(order: list[tuple[bytes, bytes, bytes]]) -> None:
+    told: list[list[tuple[int, int]]] = []
+    for short in (True, False):
+        framer = responses(*(method for method, _, _ in order))
+        ended: list[tuple[int, int]] = []
+        for _, head, rest in order:
+            msg = framer.fifo[0].msg if framer.fifo else 0
+            head_bytes = framer.take_whole(head + rest) if short else 0
+            if head_bytes:
+                assert head_bytes == len(head)
+                ended.append((msg, len(head + rest)))
+                continue
+            events = framer.feed(head + rest)
+            ended += [(event.msg, event.wire_bytes) for event in events if isinstance(event, MessageEnd)]
+            if any(isinstance(event, Blind) for event in events):
+                break
+        told.append(ended)
+    assert told[0] == told[1]
+
+
+def test_what_a_fault_of_ours_leaves_is_given_out_to_the_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
     framer = RequestFramer()
-    for number, length in enumerate(lengths):
-        target = targets[number % len(targets)]
-        raw = b"POST %s HTTP/1.1\r\nHost: h\r\n" % target + b"\r\n".join(order) % length + b"\r\n\r\n"
-        head = framer.take_whole(raw + b"b" * length)
-        assert head == read_request_head(raw)
-        assert framer.take_whole(raw + b"b" * (length + 1)) is None
-        assert framer.msg == number + 1
+    assert framer.feed(b"GET /b HTTP/1.1\r\nHo") == []
+
+    def broken(*_: object, **__: object) -> RequestHead:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("fairtrial.middleware.relay.framing.read_request_head", broken)
+    (event,) = framer.feed(b"st: h\r\n\r\n" + begun)
+    assert isinstance(event, BadRequest)
+    assert isinstance(event.fault, ZeroDivisionError)
+    assert (event.in_body, event.rest) == (False, b"GET /b HTTP/1.1\r\nHost: h\r\n\r\n" + begun)
+    assert (framer.dead, framer.ready, framer.held_bytes) == (True, False, 0)
 
 
-def test_a_length_that_stops_being_a_number_is_no_head_said_again() -> None:
-    framer = RequestFramer()
-    good = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10\r\n\r\n"
-    for _ in range(3):
-        assert framer.take_whole(good + b"b" * 10) is not None
-    for bad in (b"+9", b" 9", b"9 ", b"1_", b"-1", b"0x", b"\xb2\xb2"):
-        head = good.replace(b"10", bad)
-        found = framer.take_whole(head + b"b" * 9)
-        assert (found is not None) == (bad.strip() == b"9")
+def test_a_fault_within_a_body_gives_out_what_no_event_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> tuple[int, bool]:
+        raise ZeroDivisionError
 
-
-def test_a_client_whose_heads_are_always_new_is_not_remembered_for_ever() -> None:
-    framer = RequestFramer()
-    for number in range(10):
-        raw = b"POST / HTTP/1.1\r\nHost: h\r\nX-Id: %d\r\nContent-Length: 1\r\n\r\n" % number
-        head = framer.take_whole(raw + b"b")
-        assert head == read_request_head(raw)
+    monkeypatch.setattr(ChunkedBody, "feed", broken)
+    head = b"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+    first, second = RequestFramer().feed(head + b"3\r\nabc\r\n")
+    assert isinstance(first, RequestHead)
+    assert isinstance(second, BadRequest)
+    assert (second.in_body, second.rest) == (True, b"3\r\nabc\r\n")
 
 
 @given(

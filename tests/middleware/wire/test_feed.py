@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Decoder, FeedCorrupt, Kind, encode, encode_json
+from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Decoder, FeedCorrupt, Flag, Kind, encode, encode_json
 
 
 @given(
@@ -35,3 +35,18 @@ def test_json_reads_back_and_other_bytes_are_an_empty_object() -> None:
 def test_an_impossible_length_is_corrupt_and_bounds_the_carry() -> None:
     with pytest.raises(FeedCorrupt):
         Decoder().feed(HEAD.pack(1, 0, 0, 0, 0, 0, MAX_PAYLOAD + 1))
+
+
+@given(st.binary(min_size=1, max_size=40), st.binary(max_size=40), st.integers(0, 200))
+def test_a_message_that_came_whole_is_told_as_its_parts(head: bytes, body: bytes, cut: int) -> None:
+    for kind, end in (
+        (Kind.REQUEST_HEAD, {"wire_bytes": len(head + body), "complete": True}),
+        (Kind.RESPONSE_HEAD, {"wire_bytes": len(head + body), "complete": True, "how": "framed"}),
+    ):
+        stream = HEAD.pack(kind, Flag.WHOLE, len(head), 3, 2, 9, len(head + body)) + head + body
+        decoder = Decoder()
+        records = decoder.feed(stream[:cut]) + decoder.feed(stream[cut:])
+        wanted = [(kind, head)] + ([(kind + 1, body)] if body else [])
+        assert [(r.kind, r.payload) for r in records[:-1]] == wanted
+        assert (records[-1].kind, records[-1].json()) == (kind + 2, end)
+        assert {(r.flags, r.conn, r.msg, r.t_ns) for r in records} == {(0, 3, 2, 9)}
