@@ -37,15 +37,20 @@ def main(arguments: list[str] | None = None) -> int:
     if options.markdown:
         print(f"Measured {datetime.now(UTC):%Y-%m-%d} on {machine()}.")
     broken: list[str] = []
-    began_s = time.monotonic()
+    took: dict[str, float] = {}
     for part in options.parts or PARTS:
         rows: Callable[..., Iterator[Row]] = importlib.import_module(f"tests.bench.{part}").rows
         print(f"\n### {part}\n\n{markdown_head()}" if options.markdown else f"\n{part}", flush=True)
+        part_s = time.monotonic()
         for row in rows(quick=options.quick):
             print(write(row), flush=True)
             if row.held is False:
                 broken.append(row.what)
-    print(f"\n{len(broken)} budgets missed, {time.monotonic() - began_s:.0f} s in all: {'; '.join(broken) or 'none'}")
+        took[part] = time.monotonic() - part_s
+    seconds = ", ".join(f"{part} {took_s:.0f}" for part, took_s in took.items())
+    print(
+        f"\n{len(broken)} budgets missed: {'; '.join(broken) or 'none'}\n{sum(took.values()):.0f} s in all: {seconds}"
+    )
     return 1 if broken and not options.quick else 0
 
 
