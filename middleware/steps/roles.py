@@ -4,7 +4,8 @@ In: folded calls of one trial, in order.  Out: one role for each.
 - *probe*: count_tokens, model lists, greetings, one-token requests, and all of an unknown dialect;
 - *subagent*: another agent id than the session's first, or a second conversation inside the session that runs while the
   first goes on;
-- *title*: read, and without tools while other calls of the session have them, and a history of one exchange;
+- *title*: read, and without tools while other calls of the session have them, and a history of one exchange or without
+  a turn of the model's;
 - *compaction*: the same with a longer history, a history that falls back and is not continued, or the last word of a
   conversation that then begins anew;
 - what the client itself says: Codex names its compactions and its subagents;
@@ -82,7 +83,8 @@ def _within_session(calls: Sequence[FoldedCall], members: list[int], roles: list
         elif request.agent != main_agent and request.agent is not None:
             roles[i] = "subagent"
         elif with_tools and request.has_tools is False:
-            roles[i] = "title" if (request.history_len or 1) <= 2 else "compaction"
+            # What sums a conversation up shows what the model said in it, a title is made of the question.
+            roles[i] = "title" if not request.assistant_turns or (request.history_len or 1) <= 2 else "compaction"
         else:
             main.append(i)
     _across_conversations(calls, _conversations(calls, main), roles, named=named)

@@ -193,8 +193,7 @@ class ExchangeTracker:
             head=known,
             path=path,
             dialect=choose(known.method, path, conn.provider) if head is not None else UNKNOWN,
-            stalls=Stalls(record.t_ns),
-            lag_before_s=conn.lag_max_s,
+            stalls=Stalls(record.t_ns, lag_before_s=conn.lag_max_s),
             after_close=conn.closing,
         )
         conn.closing = conn.closing or _says_close(known.headers)
@@ -352,7 +351,7 @@ class ExchangeTracker:
 
     def _begin_inner(self, conn: Conn, inner: Exchange) -> None:
         """A call over a WebSocket begins: an attempt of its own, beside the handshake's."""
-        inner.lag_before_s = conn.lag_max_s
+        inner.stalls.lag_before_s = conn.lag_max_s
         conn.open[inner.msg] = inner
         self._announce(inner)
 
@@ -466,6 +465,7 @@ class ExchangeTracker:
         ended_ns = t_ns
         if not ending.complete and ending.first_ns and exchange.started_ns <= ending.first_ns <= t_ns:
             ended_ns = ending.first_ns
+        exchange.stalls.ended_late(ended_ns, now_s=ending.lag_now_s, connection_s=ending.lag_max_s)
         if not ending.complete:
             exchange.stalls.broke_off(ended_ns)
         value = attempt_ended(conn, exchange, tally, ending, ended_ns, self._clock)

@@ -91,7 +91,7 @@ def attempt_ended(
         upload_blocked=round(stalls.upload_blocked_ns / 1e9, 6),
         request_whole=_request_whole(exchange),
         after_close=exchange.after_close or fin_before,
-        our_lag=round(_lag_s(exchange, ending), 6),
+        our_lag=round(stalls.lag_s, 6),
         suspended=ending.suspend_gap_s,
         client_last=_since(started_ns, ending.client_last_ns),
         upstream_last=_since(started_ns, ending.upstream_last_ns),
@@ -186,16 +186,6 @@ def _request_whole(exchange: Exchange) -> bool | None:
     if exchange.request_end_ns is not None:
         return exchange.request_whole
     return None if exchange.holed or exchange.head is NO_HEAD else False
-
-
-def _lag_s(exchange: Exchange, ending: Ending) -> float:
-    """The longest lag while it was open.
-
-    The relay's own maximum is of the whole connection: what it knew before this exchange began is not this one's.
-    """
-    whole_s = ending.lag_max_s or 0.0
-    late_s = ending.lag_now_s or 0.0
-    return max(exchange.stalls.lag_s, late_s, whole_s if whole_s > exchange.lag_before_s else 0.0)
 
 
 def _seconds(begin_ns: int, end_ns: int | None) -> float | None:

@@ -104,8 +104,6 @@ class Exchange:
     status: int | None = None
     reader: ReplyReader | None = None
     decoder: BodyDecoder | None = None
-    lag_before_s: float = 0.0
-    """The longest lag that its connection knew before it began."""
     parse: Literal["full", "partial", "none"] = "full"
     parse_why: str | None = None
     holed: bool = False

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from fairtrial.middleware.core import semconv
 from fairtrial.middleware.core.claims import Claims
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.http1 import Headers, RequestHead
@@ -25,7 +26,7 @@ from fairtrial.middleware.wire.redact import digest, safe_value
 
 TOKEN_PREFIX: Final = "/t/"  # noqa: S105 - a path prefix, no secret
 TRIAL_HEADER: Final = "x-fairtrial-trial"
-TRIAL_BAGGAGE: Final = "fairtrial.trial"
+TRIAL_BAGGAGE: Final = semconv.TRIAL
 MAX_NAME_CHARS: Final = 128
 MAX_TURN_METADATA_CHARS: Final = 1 << 16
 

@@ -8,7 +8,8 @@ A silence is the upstream's from its first moment if it went on while we read: h
 did not read, it would have been there at once when we read again.  So only a pause of ours, or of the client's, that
 reaches the end of the silence takes anything from it, and then all that lies behind the pause's begin.
 
-Bounds: the 32 longest silences of at least 20 ms, and the last 64 pauses of each exchange.
+Bounds: of each exchange the 32 longest silences of at least 20 ms, and the 64 longest pauses, those that touch taken as
+one.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class Stalls:
     """How long the upstream did not take the request."""
     lag_s: float = 0.0
     """The longest that our loop was late."""
-    _blocked_last: Span | None = None
+    lag_before_s: float = 0.0
+    """The longest lag that its connection knew before it began."""
+    _blocked: list[tuple[int, Span]] = field(default_factory=list[tuple[int, Span]])
     _pauses: list[Span] = field(default_factory=list[Span])
     _any: _Silences = field(default_factory=_Silences)
     _spoken: _Silences = field(default_factory=_Silences)
@@ -108,7 +111,9 @@ class Stalls:
     def client_blocked(self, since_ns: int, until_ns: int, *, counted: Span) -> None:
         """The client did not read; only what lies in `counted` is added up."""
         self.blocked_ns += max(0, min(until_ns, counted[1]) - max(since_ns, counted[0]))
-        self._blocked_last = (since_ns, until_ns)
+        insort(self._blocked, (until_ns - since_ns, (since_ns, until_ns)))
+        if len(self._blocked) > _KEPT_PAUSES:
+            del self._blocked[0]
         self._pause(since_ns, until_ns)
 
     def upstream_blocked(self, since_ns: int, until_ns: int, *, counted: Span) -> None:
@@ -120,10 +125,26 @@ class Stalls:
         self.lag_s = max(self.lag_s, lag_s)
         self._pause(until_ns - round(lag_s * 1e9), until_ns)
 
+    def ended_late(self, ended_ns: int, *, now_s: float | None, connection_s: float | None) -> None:
+        """What the end of the exchange tells of our lag, which no other record may have told.
+
+        `now_s`: of the turn of our loop that met the end; `connection_s`: the longest of the whole connection, which is
+        only this exchange's when it was not known before.
+        """
+        late_s = now_s or 0.0
+        if (connection_s or 0.0) > max(self.lag_before_s, self.lag_s):
+            late_s = max(late_s, connection_s or 0.0)
+        if late_s > 0:
+            self.lagged(ended_ns, late_s)
+
     def _pause(self, since_ns: int, until_ns: int) -> None:
+        if self._pauses and since_ns <= self._pauses[-1][1] + AT_ONCE_NS:
+            last = self._pauses[-1]
+            self._pauses[-1] = (min(last[0], since_ns), max(last[1], until_ns))
+            return
         self._pauses.append((since_ns, until_ns))
         if len(self._pauses) > _KEPT_PAUSES:
-            del self._pauses[0]
+            self._pauses.remove(min(self._pauses, key=lambda span: span[1] - span[0]))
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -148,13 +169,11 @@ class Stalls:
         return round(self._any.upstreams_ns(self._merged()) / 1e9, 6)
 
     def blocked_before_s(self, started_ns: int, ended_ns: int) -> float:
-        """How long the client had not been reading at the end."""
-        if self._blocked_last is None:
-            return 0.0
-        since_ns, until_ns = self._blocked_last
-        if not since_ns <= ended_ns <= until_ns + BLOCKED_GRACE_NS:
-            return 0.0
-        return round((ended_ns - max(since_ns, started_ns)) / 1e9, 6)
+        """How long the client had not been reading at the end; it may have read on after it."""
+        for _, (since_ns, until_ns) in reversed(self._blocked):
+            if since_ns <= ended_ns <= until_ns + BLOCKED_GRACE_NS:
+                return round((ended_ns - max(since_ns, started_ns)) / 1e9, 6)
+        return 0.0
 
     def _merged(self) -> list[Span]:
         merged: list[Span] = []

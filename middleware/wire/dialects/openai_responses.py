@@ -200,6 +200,9 @@ def _facts(
         facts |= base.history_facts(raws, roles)
         facts["assistant_turns"] = _turns(items)
     _name_session(facts, head, turn, fields)
+    if compacts:
+        # Where the history is at the server, its length does not tell.
+        facts["purpose"] = "compaction"
     return RequestFacts(**facts)  # type: ignore[arg-type]  # names and types are RequestFacts' own
 
 

@@ -120,3 +120,15 @@ def test_what_codex_says_that_a_call_is_for_is_its_role(purpose: str | None, rol
     told.attempt(turns=1, purpose=purpose)
     told.attempt(turns=2)
     assert roles(told) == ["step", role, "step"]
+
+
+def test_a_call_without_tools_that_shows_no_turn_of_the_model_is_a_title_however_many_messages_it_has() -> None:
+    """opencode 1.18.33: instructions and two messages of the user, before the first step."""
+    told = Story()
+    bare: dict[str, Any] = {"has_tools": False, "tools_digest": None, "body_digest": "t", "first_user_digest": "t"}
+    told.attempt(turns=0, history_len=3, message_digests=["s", "t", "u"], **bare)
+    told.attempt(turns=0)
+    told.attempt(turns=1)
+    told.attempt(turns=1, history_len=4, message_digests=["s", "t", "u", "v"], **bare)
+    told.attempt(turns=2)
+    assert roles(told) == ["title", "step", "step", "compaction", "step"]

@@ -96,3 +96,27 @@ def test_what_is_kept_is_bounded_and_the_longest_stay() -> None:
     assert stalls.upstream_gap_s == stalls.max_gap_s == 3.0
     assert len(stalls._any.kept) <= 32
     assert len(stalls._pauses) <= 64
+
+
+def test_the_client_was_not_reading_at_the_end_though_it_read_on_after_it() -> None:
+    stalls = Stalls(0)
+    stalls.client_blocked(2 * S, 9 * S, counted=(0, 20 * S))
+    for n in range(200):
+        stalls.client_blocked(10 * S + n * 1000, 10 * S + n * 1000 + 500, counted=(0, 20 * S))
+    assert stalls.blocked_before_s(0, 8 * S) == 6.0
+    assert stalls.blocked_before_s(4 * S, 8 * S) == 4.0
+    assert stalls.blocked_before_s(0, 9 * S + S // 2) == 0.0
+
+
+@pytest.mark.parametrize(
+    "now, connection, lag, proved",
+    [(5.0, 5.0, 5.0, 3.0), (None, 5.0, 5.0, 3.0), (None, 2.0, 0.0, 8.0), (None, None, 0.0, 8.0), (1.0, 2.0, 1.0, 7.0)],
+)
+def test_a_lag_that_only_the_end_tells_of_takes_from_the_last_silence(
+    now: float | None, connection: float | None, lag: float, proved: float
+) -> None:
+    stalls = Stalls(0, lag_before_s=2.0)
+    stalls.came(2 * S, spoken=True)
+    stalls.ended_late(10 * S, now_s=now, connection_s=connection)
+    stalls.broke_off(10 * S)
+    assert (stalls.lag_s, stalls.upstream_gap_s) == (lag, proved)
