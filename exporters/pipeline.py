@@ -309,10 +309,13 @@ class TracePipeline:
         if trial.trace_id is None or not is_sampled(trial.trace_id, self._settings.sampled):
             return []
         profile = self._settings.profile
-        if not known.revision and known.newest == 1:
+        elsewhere = database is self._memory and known.newest > 1
+        if not used and not elsewhere:
             return spans_of(trial, root_span_id=known.root, parent_span_id=known.parent, profile=profile)
         before = record_at(database, trial.trial, known.revision)
-        return added_spans(trial, before, used, root_span_id=known.root, parent_span_id=known.parent, profile=profile)
+        added = added_spans(trial, before, used, root_span_id=known.root, parent_span_id=known.parent, profile=profile)
+        # What a store that is gone had sent nobody knows here: only the verdict's own span is surely new.
+        return added if used else added[:1]
 
     def _adopt(self) -> None:
         """Trials that were closed by whoever, and whose trace was asked for: killed ones, and those from `_refused`."""

@@ -313,6 +313,31 @@ def doctor(
     return 0
 
 
+@app.command(rich_help_panel=_READ)
+def export(
+    trials: Annotated[list[str] | None, typer.Argument(help="Ids or names of trials, or `last`.")] = None,
+    run: Annotated[str | None, typer.Option("--run", help="All trials of this run.")] = None,
+    pending: Annotated[bool, typer.Option("--pending", help="What waits in the store for the collector.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Also what was sent already, with the same span ids.")] = False,
+    jsonl: Annotated[bool, typer.Option("--jsonl", help="Write OTLP JSON lines instead of sending.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="With --jsonl: a file, not the screen.")] = None,
+    wait: Annotated[float, typer.Option("--wait", min=0.0, help="Send for at most this long, s.")] = 30.0,
+    store: TargetOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Send stored traces to OTEL_EXPORTER_OTLP_ENDPOINT, or write them:  fairtrial export last --jsonl > t.jsonl"""
+    from fairtrial.middleware.cli_export import Choice, export_traces
+
+    with _reading(store) as database:
+        chosen = [_one(database, wanted).trial for wanted in trials or []]
+        if run is not None:
+            chosen += [row.trial for row in list_trials(database, run=run, limit=-1)]
+            if not chosen:
+                _leave(_nothing_listed(run, failed=False, others=True))
+    choice = Choice(chosen, pending=pending, again=again, jsonl=jsonl, output=output, wait_s=wait, as_json=as_json)
+    return export_traces(_store_file(store), choice)
+
+
 @import_app.command("store")
 def import_store(
     path: Annotated[Path, typer.Argument(help="A spill file (.jsonl) or another store (.db).")],

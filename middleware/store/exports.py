@@ -114,6 +114,18 @@ def laid_out(database: sqlite3.Connection, trial: str) -> Wanted | None:
     return None if row is None else Wanted(trial=trial, root=row[0], parent=row[1], revision=row[2], newest=row[2])
 
 
+def forget(database: sqlite3.Connection, trial: str) -> bool:
+    """Let a trial's spans be laid out and sent once more, with the same ids; False while some of them still wait."""
+    with _immediate(database):
+        waiting = database.execute(
+            "SELECT 1 FROM export_batches WHERE trial = ? AND state IN ('pending', 'sending') LIMIT 1", (trial,)
+        ).fetchone()
+        if waiting is None:
+            database.execute("DELETE FROM export_batches WHERE trial = ?", (trial,))
+            database.execute("UPDATE exports SET revision = 0 WHERE trial = ?", (trial,))
+        return waiting is None
+
+
 def used_ids(database: sqlite3.Connection, trial: str) -> frozenset[bytes]:
     """Span ids of this trial that were ever handed to a batch."""
     rows = database.execute("SELECT ids FROM export_batches WHERE trial = ?", (trial,))
