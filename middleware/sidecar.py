@@ -28,7 +28,7 @@ from fairtrial.middleware.core.selfevents import ExportFailed, Journal, RecordIg
 from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.observer.feeding import open_link, read_feed, send
 from fairtrial.middleware.observer.traces import Traces, traces_asked_for
-from fairtrial.middleware.observer.trials import OpenTrials
+from fairtrial.middleware.observer.trials import OpenedTrial, OpenTrials
 from fairtrial.middleware.steps.trials import TrialResolver
 from fairtrial.middleware.store.database import open_database
 from fairtrial.middleware.store.queries import list_open_rows
@@ -38,6 +38,8 @@ from fairtrial.middleware.wire.exchange import ExchangeTracker
 from fairtrial.middleware.wire.session import KeyDigest
 
 TICK_S: Final = 1.0
+MAX_CLOSING: Final = 500
+"""Trials that are over and wait for their verdict."""
 STATUS_S: Final = 5.0
 RECOVER_S: Final = 15.0
 """How often trials of dead processes are looked for; the first time at the start."""
@@ -66,6 +68,7 @@ class ServeObserver:
                 await self._many.start()
             return False
         self._many.take(record)
+        await self._many.breathe()
         return record.kind == feed.Kind.BYE
 
 
@@ -100,7 +103,9 @@ class ManyTrials:
             keys=KeyDigest(os.urandom(32)),
             at=clock.Instant(hello.wall_ns, hello.mono_ns),
         )
-        self._closing: asyncio.Queue[tuple[str, bool, str] | None] = asyncio.Queue()
+        self._closing: asyncio.Queue[tuple[OpenedTrial, bool, str] | None] = asyncio.Queue()
+        self._room = asyncio.Event()
+        self._closed = 0
         self._tasks: list[asyncio.Task[None]] = []
 
     def _want_trace(self, trial: str, root_span_id: str) -> None:
@@ -129,8 +134,9 @@ class ManyTrials:
             self._note(record.json())
             return
         self._tracker.take(record)
-        for trial in tuple(self._trials.evicted):
-            self._close_soon(trial, why="there were more open trials than serve.max_trials")
+        while self._trials.evicted:
+            evicted = self._trials.evicted.popleft()
+            self._judge_soon(evicted, whole=False, why="there were more open trials than serve.max_trials")
 
     def _note(self, facts: dict[str, object]) -> None:
         """What the relay says about itself is counted; an operator's word that a trial is over is obeyed."""
@@ -159,23 +165,32 @@ class ManyTrials:
     # --- ends -----------------------------------------------------------------------------------------------------
 
     def _close_soon(self, trial: str, *, whole: bool = True, why: str) -> None:
-        if trial in self._trials.evicted:
-            self._trials.evicted.remove(trial)
-        self._closing.put_nowait((trial, whole, why))
+        opened = self._trials.take_out(trial)
+        if opened is not None:
+            self._judge_soon(opened, whole=whole, why=why)
+
+    def _judge_soon(self, opened: OpenedTrial, *, whole: bool, why: str) -> None:
+        self._resolver.forget(opened.book.trial)
+        self._closing.put_nowait((opened, whole, why))
+
+    async def breathe(self) -> None:
+        """Wait while more trials are over than can be judged; the feed is bounded and counts what it must drop."""
+        if self._closing.qsize() > MAX_CLOSING:
+            self._room.clear()
+            await self._room.wait()
 
     async def _close_one_by_one(self) -> None:
         while (item := await self._closing.get()) is not None:
-            trial, whole, why = item
+            opened, whole, why = item
             try:
-                await self._close(trial, whole=whole, why=why)
+                await self._close(opened, whole=whole, why=why)
             except Exception as error:  # noqa: BLE001 - one trial's end must not keep the others open
                 self._journal.note(RecordIgnored(label="closing", detail=repr(error)))
+            self._closed += 1
+            if self._closing.qsize() <= MAX_CLOSING:
+                self._room.set()
 
-    async def _close(self, trial: str, *, whole: bool, why: str) -> None:
-        opened = self._trials.take_out(trial)
-        if opened is None:
-            return
-        self._resolver.forget(trial)
+    async def _close(self, opened: OpenedTrial, *, whole: bool, why: str) -> None:
         closed = await asyncio.to_thread(self._trials.judge, opened, whole=whole, why=why)
         if self._traces is not None:
             await asyncio.to_thread(self._traces.put, closed.record, root_span_id=closed.root_span_id)
@@ -201,7 +216,7 @@ class ManyTrials:
         return {
             "open_trials": len(self._trials.open_ids),
             "opened": self._trials.opened,
-            "closed": self._trials.closed,
+            "closed": self._closed,
             "unassigned": sum(self._resolver.unassigned.values()),
             "store": self._writer.failed,
             "faults": self._tracker.faults,

@@ -47,6 +47,7 @@ async def read_feed(link: socket.socket, journal: Journal, take: Callable[[feed.
                 journal.note(RecordIgnored(label=str(record.kind), detail=repr(error)))
         if last:
             return True
+        await asyncio.sleep(0)  # a socket that is never empty does not let anybody else work
 
 
 async def send(link: socket.socket, journal: Journal, kind: feed.Kind, value: dict[str, object]) -> None:

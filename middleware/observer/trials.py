@@ -12,9 +12,10 @@ longest is closed.  Nobody tells a `serve` whether a trial passed, so its outcom
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from fairtrial.middleware.core import clock, ids
@@ -40,6 +41,8 @@ from fairtrial.middleware.store.writer import Owner, StoreWriter
 KEPT_OBSERVATIONS: Final = 1000
 """Observations of one trial kept in memory; a trial with more is read back from the store when it is judged."""
 MODE: Final = "serve"
+_CANDIDATES: Final = 64
+"""Of so many that were silent longest the first without an open call is closed, where there are too many."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
 
 
@@ -100,9 +103,8 @@ class OpenTrials(Mapping[str, str]):
         self._by_name: dict[str, str] = {}
         self._now_ns = hello.mono_ns
         self.opened = 0
-        self.closed = 0
-        self.evicted: list[str] = []
-        """Trials that are over because there were too many: somebody must `close` them."""
+        self.evicted: deque[OpenedTrial] = deque()
+        """Taken out because there were too many: somebody must `judge` them."""
 
     # --- the mapping ----------------------------------------------------------------------------------------------
 
@@ -166,11 +168,12 @@ class OpenTrials(Mapping[str, str]):
         self._open[trial] = opened
         if opened.named and opened.name is not None:
             self._by_name[opened.name] = trial
-        while len(self._open) - len(self.evicted) > self._serve.max_trials:
-            silent = next((key for key in self._open if key not in self.evicted and key != trial), None)
-            if silent is None:
-                return
-            self.evicted.append(silent)
+        if len(self._open) > self._serve.max_trials:
+            oldest = tuple(islice(self._open, _CANDIDATES))
+            silent = next((key for key in oldest if not self._open[key].attempts), oldest[0])
+            evicted = self.take_out(silent)
+            assert evicted is not None
+            self.evicted.append(evicted)
 
     def is_ours(self, row: OpenTrial) -> bool:
         """Whether a trial that the store calls open belongs to this relay process."""
@@ -246,11 +249,8 @@ class OpenTrials(Mapping[str, str]):
         opened = self._open.pop(trial, None)
         if opened is None:
             return None
-        if trial in self.evicted:
-            self.evicted.remove(trial)
         if opened.name is not None and self._by_name.get(opened.name) == trial:
             del self._by_name[opened.name]
-        self.closed += 1
         return opened
 
     def judge(self, opened: OpenedTrial, *, whole: bool, why: str) -> ClosedTrial:

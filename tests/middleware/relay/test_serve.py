@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairtrial.middleware.core.observations import AttemptEnded, decode
 from tests.middleware.relay.rig import UpstreamSide, read_all, read_exactly, read_head
 from tests.middleware.relay.serving import (
     ASK,
@@ -210,8 +211,8 @@ def test_a_stream_outlives_the_observer_which_comes_back_and_says_the_gap(serve:
     assert len(own) == 1
     since_ns, until_ns = own[0]["since_ns"], own[0]["until_ns"]
     assert isinstance(since_ns, int) and isinstance(until_ns, int) and since_ns < until_ns
-    later = [o.value for o in seen if o.kind == "attempt.ended"]
-    assert later[-1].get("status") == 529
+    later = [value for o in seen if isinstance(value := decode(o), AttemptEnded)]
+    assert later[-1].reply.status == 529 and later[-1].provider == "anthropic"
     verdict = serve.record(row.trial).verdict
     assert verdict is not None and verdict.blame.value == "indeterminate"
 
@@ -284,9 +285,10 @@ def test_a_stream_past_the_deadline_is_cut_and_that_is_fairtrials_doing(serve: S
     assert how == "rst"
     assert running.process.wait(30) == 0
     assert any("were cut" in line for line in running.said)
-    ended = [o.value for o in serve.observations(serve.row("streamed").trial) if o.kind == "attempt.ended"]
-    assert [value["outcome"] for value in ended] == ["proxy_shutdown"]
-    assert ended[0]["closed_by"] == "fairtrial"
+    seen = serve.observations(serve.row("streamed").trial)
+    ended = [value for o in seen if isinstance(value := decode(o), AttemptEnded)]
+    assert [value.outcome for value in ended] == ["proxy_shutdown"]
+    assert ended[0].closed_by == "fairtrial"
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
