@@ -177,7 +177,8 @@ class _Layout:
             self.root,
             self.parent,
             self.started,
-            self.ended,
+            # The command's end ends the trial; what is torn down after it still is within.
+            max(self.ended, *(wall_ns_of(phase.ended) or 0 for phase in trial.phases), 0),
             attributes | verdict_attributes(trial),
             links=() if self.guilty is None else (Link(self.trace_id, self.guilty),),
             error=verdict_error(trial) or (None if self.whole else "fairtrial was cut off before the trial ended"),

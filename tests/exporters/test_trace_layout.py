@@ -8,8 +8,8 @@ import pytest
 from fairtrial.exporters.spans import Link, Span
 from fairtrial.exporters.trace_layout import ATTEMPT_SPANS, NAME_CHARS, STALL_EVENT_S, YES, spans_of
 from fairtrial.middleware.core import semconv
-from fairtrial.middleware.core.records import Attempt, Call, Step, Trial
-from tests.fakes.traced import BEGUN_NS, T0, T1, a_step, a_trial, span_count
+from fairtrial.middleware.core.records import Attempt, Call, Phase, PhaseName, Step, Trial
+from tests.fakes.traced import BEGUN_NS, T0, T1, T3, T4, a_step, a_trial, span_count
 
 
 def by_name(spans: list[Span]) -> dict[str, Span]:
@@ -174,6 +174,14 @@ def test_what_was_open_when_fairtrial_was_killed_is_closed_once_as_incomplete() 
     assert all(span.error for span in open_ones)
     assert {span.end_ns for span in open_ones} == {spans[0].end_ns} == {BEGUN_NS + 3_000_000_000}
     assert (spans[0].attributes[semconv.INCOMPLETE], spans[0].error is None) == (YES, False)
+
+
+def test_no_child_reaches_beyond_the_trial() -> None:
+    """A viewer takes a child that ends after its parent for a clock that is wrong."""
+    later = Phase(name=PhaseName.TEARDOWN, started=T3, ended=T4)
+    trial = msgspec.structs.replace(a_trial(), phases=[*a_trial().phases, later])
+    spans = spans_of(trial)
+    assert max(span.end_ns for span in spans[1:]) == spans[0].end_ns == BEGUN_NS + 4_000_000_000
 
 
 def test_no_span_is_without_length() -> None:

@@ -23,7 +23,7 @@ from fairtrial.middleware.core.records import (
 )
 
 BEGUN_NS = 1_795_946_400_000_000_000
-T0, T1, T2, T3 = (clock.rfc3339(BEGUN_NS + n * 1_000_000_000) for n in range(4))
+T0, T1, T2, T3, T4 = (clock.rfc3339(BEGUN_NS + n * 1_000_000_000) for n in range(5))
 
 
 def a_step(index: int = 1, *, oom_kills: int | None = 1) -> Step:
