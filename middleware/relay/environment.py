@@ -48,7 +48,9 @@ _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _EFFECTS: Final[Mapping[str, str]] = {
     "ANTHROPIC_BASE_URL": (
         "a client may take this for a gateway. Claude Code 2.1.197 (seen) then gives up its tool search: it sends 16 "
-        "more tools with each call (76 KB, not 49) and the beta advanced-tool-use is missing; it sends no "
+        "more tools with each call and no ToolSearch (76 KB, not 49), names no deferred tools in its first message, "
+        "and the beta advanced-tool-use is missing; its system prompt comes in one block less, without a cache mark of "
+        "scope global (so fewer hits of the prompt cache), and without the checksum cch; it sends no "
         "x-client-request-id and waits 300 s for a silent stream, not 180 s. The model it asks for is the same. "
         "Connect errors show as a reset of the first request"
     ),

@@ -52,6 +52,11 @@ model = "stand-in"
 openai_base_url = "{{url}}"
 check_for_update_on_startup = false
 {_CODEX_QUIET}"""
+OPENCODE_QUIET = {
+    "OPENCODE_DISABLE_AUTOUPDATE": "1",
+    "OPENCODE_DISABLE_MODELS_FETCH": "1",
+    "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+}
 
 
 class ToolMissing(Exception):
@@ -79,6 +84,16 @@ def claude_program() -> Path:
 def codex_program() -> Path:
     """The codex command. Raises ToolMissing."""
     return _tool("codex", "npm-codex/node_modules/.bin/codex")
+
+
+def opencode_program() -> Path:
+    """The opencode command. Raises ToolMissing."""
+    return _tool("opencode", "npm-opencode/node_modules/.bin/opencode")
+
+
+def sdks_python() -> Path:
+    """The interpreter that has the SDKs of Gemini, Ollama, Vertex and Bedrock. Raises ToolMissing."""
+    return _tool("sdks", "sdks/bin/python")
 
 
 def mini_program() -> Path:
@@ -130,6 +145,27 @@ def codex_command(prompt: str) -> list[str]:
     """Codex without a terminal, its events as JSON lines, its shell without a sandbox of its own."""
     program = str(codex_program())
     return [program, "exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", prompt]
+
+
+def opencode_environment(home: Path, project: Path, base_url: str, **more: str) -> dict[str, str]:
+    """For opencode, whose settings are a file in the project: it is written there; `base_url` without /v1 (added)."""
+    options = {"baseURL": f"{base_url}/v1", "apiKey": "dummy"}
+    settings = {
+        "autoupdate": False,
+        "share": "disabled",
+        "permission": {"*": "allow"},
+        "provider": {
+            "standin": {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"stand-in": {}}},
+            "anthropic": {"options": options, "models": {"claude-sonnet-4-5": {}}},
+        },
+    }
+    (project / "opencode.json").write_text(json.dumps(settings))
+    return clean_environment(home, **OPENCODE_QUIET, **more)
+
+
+def opencode_command(prompt: str, *, model: str = "standin/stand-in") -> list[str]:
+    """opencode without a terminal, its events as JSON lines. `model`: `anthropic/claude-sonnet-4-5` for Messages."""
+    return [str(opencode_program()), "run", "--format", "json", "-m", model, prompt]
 
 
 def mini_environment(home: Path, docker_host: str, base_url: str | None, **more: str) -> dict[str, str]:

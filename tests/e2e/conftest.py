@@ -68,6 +68,24 @@ def codex() -> Path:
 
 
 @pytest.fixture(scope="session")
+def opencode() -> Path:
+    """The installed opencode; skips where there is none."""
+    try:
+        return clients.opencode_program()
+    except clients.ToolMissing as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
+def sdks_python() -> Path:
+    """A Python with the SDKs of Gemini, Ollama, Vertex and Bedrock; skips where there is none."""
+    try:
+        return clients.sdks_python()
+    except clients.ToolMissing as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
 def mini() -> Path:
     """The installed mini-swe-agent; skips where there is none."""
     try:

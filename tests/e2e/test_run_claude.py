@@ -6,7 +6,7 @@ import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trustme
@@ -231,16 +231,80 @@ def test_what_claude_code_offers_differently_behind_a_door_is_listed_in_the_muta
     assert attempt.via_proxy is not None, ran.told()
     assert attempt.tls is not None
     assert first["door"].model == first["direct"].model
-    gone, new = (
-        set(first["direct"].tools) - set(first["door"].tools),
-        set(first["door"].tools) - set(first["direct"].tools),
-    )
+    bodies = {way: cast("dict[str, Any]", dict(call.json())) for way, call in first.items()}
+    seen = {way: ways_of(call, bodies[way]) for way, call in first.items()}
+    differs = {name: (seen["direct"][name], seen["door"][name]) for name in seen["direct"]}
+    assert {name: pair for name, pair in differs.items() if pair[0] != pair[1]} == CHANGED_BEHIND_A_DOOR
+    # All else is the same: each tool that both have, the last message, every other field.
+    shared = [[tool for tool in body["tools"] if tool["name"] in CORE_TOOLS] for body in bodies.values()]
+    assert shared[0] == shared[1]
+    assert [len(tools) for tools in shared] == [len(CORE_TOOLS)] * 2
+    others = [
+        {name: value for name, value in body.items() if name not in {"tools", "system", "messages", "metadata"}}
+        for body in bodies.values()
+    ]
+    assert others[0] == others[1]
     told = changed.side_effects or ""
-    if gone or new:
-        assert "tools" in told, (sorted(gone), sorted(new), changed)
-    headers = {way: {name.lower() for name, _ in call.headers} for way, call in first.items()}
-    for name in headers["direct"] - headers["door"]:
-        assert name in told, (name, changed)
+    for word in TOLD:
+        assert word in told, (word, told)
+
+
+CORE_TOOLS = {"Agent", "Bash", "Edit", "Read", "ReportFindings", "Skill", "Workflow", "Write"}
+DEFERRED = {
+    "CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "NotebookEdit", "ScheduleWakeup",
+    "SendMessage", "TaskCreate", "TaskGet", "TaskList", "TaskOutput", "TaskStop", "TaskUpdate", "WebFetch", "WebSearch",
+}  # fmt: skip
+CHANGED_BEHIND_A_DOOR: Mapping[str, tuple[object, object]] = {
+    "tools": (CORE_TOOLS | {"ToolSearch"}, CORE_TOOLS | DEFERRED),
+    "betas": ({"advanced-tool-use-2025-11-20"}, set()),
+    "headers": ({"x-client-request-id"}, set()),
+    "names deferred tools": (True, False),
+    "checksum": (True, False),
+    "system blocks": (4, 3),
+    "cache marks": (
+        [("system", "global"), ("system", None), ("messages", None)],
+        [("system", None), ("system", None), ("messages", None)],
+    ),
+}
+"""What Claude Code 2.1.197 does (at its provider's own address, behind a door), and nothing else."""
+TOLD = (
+    "16 more tools", "no ToolSearch", "names no deferred tools", "advanced-tool-use", "one block less", "scope global",
+    "cch", "x-client-request-id",
+)  # fmt: skip
+"""Each of them in the words of the mutation's side effects."""
+
+
+def ways_of(call: Call, body: Mapping[str, Any]) -> dict[str, object]:
+    """What a call shows of Claude Code's ways; header names and betas only as far as they are not always there."""
+    marks = [
+        (part, block["cache_control"].get("scope"))
+        for part, blocks in (
+            ("system", body["system"]),
+            ("messages", [b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]]),
+        )
+        for block in blocks
+        if "cache_control" in block
+    ]
+    return {
+        "tools": set(call.tools),
+        "betas": set((call.header("anthropic-beta") or "").split(",")) - ALWAYS,
+        "headers": {name.lower() for name, _ in call.headers} - ALWAYS,
+        "names deferred tools": "deferred tools" in json.dumps(body["messages"]),
+        "checksum": "cch=" in json.dumps(body["system"]),
+        "system blocks": len(body["system"]),
+        "cache marks": marks,
+    }
+
+
+ALWAYS = {
+    "accept", "content-type", "user-agent", "x-claude-code-session-id", "x-stainless-arch", "x-stainless-lang",
+    "x-stainless-os", "x-stainless-package-version", "x-stainless-retry-count", "x-stainless-runtime",
+    "x-stainless-runtime-version", "x-stainless-timeout", "anthropic-beta", "anthropic-dangerous-direct-browser-access",
+    "anthropic-version", "x-api-key", "x-app", "connection", "host", "accept-encoding", "content-length",
+    "claude-code-20250219", "context-1m-2025-08-07", "interleaved-thinking-2025-05-14",
+    "thinking-token-count-2026-05-13", "context-management-2025-06-27", "prompt-caching-scope-2026-01-05",
+    "mid-conversation-system-2026-04-07", "effort-2025-11-24",
+}  # fmt: skip
 
 
 # --- settings that beat the environment -------------------------------------------------------------------------------

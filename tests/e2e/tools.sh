@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the real harnesses that tests/e2e runs: Claude Code and Codex (npm), mini-swe-agent (pip, in a venv of its
-# own).
+# Installs the real harnesses that tests/e2e runs: Claude Code, Codex and opencode (npm), mini-swe-agent and the SDKs of
+# Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own).
 #
-#   tests/e2e/tools.sh [claude] [codex] [mini]        (default: all)
+#   tests/e2e/tools.sh [claude] [codex] [opencode] [mini] [sdks]        (default: all)
 #
 # Into $FAIRTRIAL_E2E_DIR, else .e2e/ at the top of the repository; nothing outside of it is changed.
 # Idempotent: a tool whose stamp names the wanted version is left alone. Prints one line per tool; what could not be
@@ -11,8 +11,10 @@ set -u
 
 CLAUDE_VERSION=2.1.197        # the newest that declares Node 20
 CODEX_VERSION=0.171.0         # one binary of 400 MB, any Node starts it
+OPENCODE_VERSION=1.18.33
 MINI_VERSION=2.4.6
 LITELLM_VERSION=1.110.2
+SDKS="google-genai==3.6.1 ollama==0.6.3 anthropic[vertex,bedrock]==2.14.0 boto3==1.44.8"
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=${FAIRTRIAL_E2E_DIR:-$here/../../.e2e}
@@ -65,6 +67,23 @@ install_codex() {
     esac
 }
 
+install_opencode() {
+    if stamped opencode "$OPENCODE_VERSION"; then say "opencode: have $OPENCODE_VERSION"; return; fi
+    if ! command -v npm >/dev/null 2>&1; then could_not opencode "npm is not on PATH (Debian: apt-get install npm)"; return; fi
+    if ! HOME="$root/home" npm install --no-fund --no-audit --loglevel=error --cache "$root/npm-cache-opencode" --prefix "$root/npm-opencode" \
+        "opencode-ai@$OPENCODE_VERSION" > "$root/log/opencode.log" 2>&1; then
+        could_not opencode "npm install failed: $(tail -n 1 "$root/log/opencode.log") (all of it: $root/log/opencode.log)"
+        return
+    fi
+    rm -rf "$root/npm-cache-opencode"
+    found=$(HOME="$root/home" OPENCODE_DISABLE_AUTOUPDATE=1 OPENCODE_DISABLE_MODELS_FETCH=1 \
+        "$root/npm-opencode/node_modules/.bin/opencode" --version 2>/dev/null < /dev/null)
+    case "$found" in
+        *"$OPENCODE_VERSION") done_with opencode "$OPENCODE_VERSION" ;;
+        *) could_not opencode "installed, but --version answers: $found" ;;
+    esac
+}
+
 # A Python of the wanted kind: $FAIRTRIAL_E2E_PYTHON, else the repository's own venv, else python3.
 python_to_use() {
     for candidate in "${FAIRTRIAL_E2E_PYTHON:-}" "$here/../../.venv/bin/python" python3; do
@@ -89,13 +108,32 @@ install_mini() {
     fi
 }
 
-[ $# -gt 0 ] || set -- claude codex mini
+install_sdks() {
+    if stamped sdks "$SDKS"; then say "sdks: have $SDKS"; return; fi
+    python=$(python_to_use)
+    if [ -z "$python" ]; then could_not sdks "no python3 on PATH"; return; fi
+    # shellcheck disable=SC2086 # the list is meant to be split
+    if ! { rm -rf "$root/sdks" && "$python" -m venv "$root/sdks" \
+        && "$root/sdks/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir $SDKS; } > "$root/log/sdks.log" 2>&1; then
+        could_not sdks "pip install failed: $(tail -n 1 "$root/log/sdks.log") (all of it: $root/log/sdks.log)"
+        return
+    fi
+    if HOME="$root/home" "$root/sdks/bin/python" -c 'import google.genai, ollama, boto3, anthropic' >> "$root/log/sdks.log" 2>&1; then
+        done_with sdks "$SDKS"
+    else
+        could_not sdks "installed, but does not import (see $root/log/sdks.log)"
+    fi
+}
+
+[ $# -gt 0 ] || set -- claude codex opencode mini sdks
 for tool in "$@"; do
     case "$tool" in
         claude) install_claude ;;
         codex) install_codex ;;
+        opencode) install_opencode ;;
         mini) install_mini ;;
-        *) say "unknown tool: $tool (known: claude, codex, mini)"; failed=1 ;;
+        sdks) install_sdks ;;
+        *) say "unknown tool: $tool (known: claude, codex, opencode, mini, sdks)"; failed=1 ;;
     esac
 done
 exit $failed
