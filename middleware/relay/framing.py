@@ -356,7 +356,7 @@ class RequestFramer:
             start += 2
         end = data.find(b"\r\n\r\n", start)
         if end == -1:
-            reason = _hopeless(data, start)
+            reason = _hopeless(data, pos, start)
             if reason is None:
                 self._carry += data[pos:]
                 return len(data)
@@ -382,9 +382,9 @@ class RequestFramer:
         return end + 4
 
 
-def _hopeless(data: bytes, start: int) -> str | None:
-    """Why an unfinished head will never become a good one, or None."""
-    if len(data) - start > MAX_HEAD_BYTES or start > MAX_HEAD_BYTES:
+def _hopeless(data: bytes, pos: int, start: int) -> str | None:
+    """Why the unfinished head at `pos` (`start`: behind its empty lines) will never become a good one, or None."""
+    if len(data) - pos > MAX_HEAD_BYTES:
         return "head over 64 KiB"
     if start < len(data) and not could_begin(data[start]) and data[start:] != b"\r":
         return "not HTTP/1"
