@@ -75,6 +75,7 @@ class Pair(Downward):
         self._counters.dial_failed += 1
         self._json(Kind.DIAL, report.as_json(), self._msg)
         self._note_first("upstream", "dial", report.errno, f"{report.stage}: {report.error}")
+        self._client.read_now()  # the rest of the request, for the record
         self._settle()
         self._client.reset_when_delivered()  # an upstream before this one may have answered
 

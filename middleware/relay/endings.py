@@ -86,13 +86,15 @@ class Endings(PairState):
             self._upstream.finish()
 
     def _client_gone(self, how: str, code: int | None, text: str | None) -> None:
-        """Nobody is there to answer: the upstream is aborted at once."""
+        """Nobody is there to answer: the upstream is aborted at once.  A FIN behind bytes that it does not take would
+        not reach it for minutes.
+        """
         self._note_first("client", how, code, text)
         self._settle()
         self._cancel_dial()
         upstream = self._upstream
         if upstream is not None:
-            if how == "fin" and not upstream.unsent_bytes:
+            if how == "fin" and not upstream.unsent_bytes and not upstream.kernel_unsent():
                 upstream.close()
             else:
                 upstream.reset()

@@ -39,6 +39,7 @@ HIGH_BYTES: Final = 128 * 1024
 LOW_BYTES: Final = 32 * 1024
 _LINGER_RST: Final = struct.pack("ii", 1, 0)
 _DISCARD_S: Final = 1.0
+_LAST_READS: Final = 4
 _POLL_S: Final = (0.0005, 0.05)
 
 
@@ -195,6 +196,12 @@ class Link:
         else:
             self._socket_eof()
         return True
+
+    def read_now(self) -> None:
+        """Give out what is there already (at most some 256 KiB), for who is about to close."""
+        for _ in range(_LAST_READS):
+            if not self._reading or self.closed or self.read_ended or not self._readable():
+                return
 
     def _drain(self) -> None:
         """Read what a dead socket still holds: the loop may not call for it any more."""
@@ -410,12 +417,13 @@ class Link:
         if self.closed:
             return
         late = deadline_ns is not None and monotonic_ns() > deadline_ns
-        if late or self._fault is not None or (not self._out and not self._kernel_unsent()):
+        if late or self._fault is not None or (not self._out and not self.kernel_unsent()):
             self.reset()
         else:
             self._later(wait_s, self._poll_delivered, min(wait_s * 2, _POLL_S[1]), deadline_ns)
 
-    def _kernel_unsent(self) -> int:
+    def kernel_unsent(self) -> int:
+        """What the kernel has taken and the peer's has not (SIOCOUTQ)."""
         try:
             (count,) = struct.unpack("i", fcntl.ioctl(self._fd, termios.TIOCOUTQ, b"\0\0\0\0"))
         except OSError:

@@ -67,8 +67,10 @@ class ModelDoor:
 
     def rewrite(self, head: RequestHead) -> tuple[bytes, str | None]:
         """See `coupled.Route`."""
-        target, trial = self._retarget(head.target)
-        return rewrite(head, target, self._authority, self._extra), trial
+        asked = head.target
+        target, trial = self._retarget(asked)
+        extra = self._extra if target is not asked else b""  # somebody else's URL gets no credentials of ours
+        return rewrite(head, target, self._authority, extra), trial
 
     def rewrite_loosely(self, rest: bytes) -> bytes:
         """Path prefix and Host of what looks like a head, so that a blind tunnel still reaches the right page."""

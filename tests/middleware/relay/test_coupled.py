@@ -366,6 +366,24 @@ def test_a_failed_dial_is_a_reset_without_a_byte(loop_kind: str) -> None:
         assert (close["first"], close["how"], close["in_flight"]) == ("upstream", "dial", 1)
 
 
+def test_a_request_whose_dial_failed_is_recorded_as_far_as_it_was_sent(loop_kind: str) -> None:
+    with running(loop_kind) as rig:
+        rig.upstream.listener.close()
+        client = rig.client()
+        rig.observer.wait(Kind.OPEN)
+        body = b"x" * 240_000  # four reads; the dial has failed before the last
+        held = threading.Event()
+        rig.loop.call_soon_threadsafe(held.wait)
+        client.sendall(request(body=body))
+        held.set()
+        assert read_all(client) == (b"", "rst")
+        rig.no_pair_open()
+        assert rig.observer.joined(Kind.REQUEST_DATA) == body
+        assert [record.json()["complete"] for record in rig.observer.of(Kind.REQUEST_END)] == [True]
+        close = rig.observer.wait(Kind.CLOSE)[0].json()
+        assert (close["first"], close["how"]) == ("upstream", "dial")
+
+
 def test_the_upstream_is_dialled_at_the_first_head_not_at_accept(rig: Rig) -> None:
     client = rig.client()
     rig.observer.wait(Kind.OPEN)

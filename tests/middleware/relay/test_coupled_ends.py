@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import select
 import socket
 import ssl
 import struct
@@ -95,6 +96,27 @@ def test_a_client_that_closes_while_its_upload_is_paused_ends_the_upstream_at_on
     any_rig.no_pair_open(ABORT_LIMIT_S)
     close = any_rig.observer.wait(Kind.CLOSE)[0].json()
     assert (close["first"], close["how"]) == ("client", "fin")
+
+
+def test_a_client_that_goes_while_the_kernel_holds_its_upload_ends_the_upstream_at_once(any_rig: Rig) -> None:
+    """Our own buffer is empty, the kernel's is not, and the upstream does not read: a FIN would never arrive."""
+    client = any_rig.client()
+    client.sendall(request("POST", "/v1/messages", b"", "Content-Length: 100000000"))
+    up = any_rig.upstream.accept()
+    read_head(up)
+
+    def held_by_the_kernel_alone() -> bool:
+        (pair,) = any_rig.relay._pairs.values()
+        link = pair._upstream
+        return link is not None and link.kernel_unsent() > 0 and not link.unsent_bytes
+
+    while not all(any_rig.in_loop(held_by_the_kernel_alone) for _ in range(20)):
+        client.sendall(b"x" * 16384)
+    client.close()
+    watch = select.poll()
+    watch.register(up.fileno(), 0)
+    eventually(lambda: bool(watch.poll(0)), "the upstream was not told")
+    any_rig.no_pair_open(ABORT_LIMIT_S)
 
 
 def test_an_early_413_followed_by_rst_reaches_the_client(any_rig: Rig) -> None:

@@ -88,6 +88,12 @@ def test_behind_a_proxy_for_plain_http_targets_are_absolute_and_credentials_are_
     )
 
 
+@pytest.mark.parametrize("line", [b"GET http://169.254.169.254/latest HTTP/1.1", b"CONNECT intranet:22 HTTP/1.1"])
+def test_somebody_elses_target_gets_no_credentials_of_the_proxy(proxied_door: ModelDoor, line: bytes) -> None:
+    head, trial = proxied_door.rewrite(read_request_head(line + b"\r\nHost: door\r\n\r\n"))
+    assert (head, trial) == (line + b"\r\nHost: up:81\r\n\r\n", None)
+
+
 def test_the_url_for_the_child_holds_the_token(door: ModelDoor) -> None:
     assert door.url("tok") == f"http://127.0.0.1:{door.port}/t/tok"
 
