@@ -59,6 +59,8 @@ FINISH_PLAIN_S: Final = 0.05
 FINISH_WATCHED_S: Final = 1.0
 """How long late evidence of watched containers is waited for: an oom event may come after the exec's end."""
 FLUSH_S: Final = 0.5
+LEFT_AFTER_S: Final = 3.0
+"""How long after the start the traces that earlier processes left are sent."""
 STDOUT: Final = "-"
 """`--json -`: the run process prints the record, since its standard output is not ours."""
 
@@ -327,7 +329,10 @@ class ObservedTrial:
     async def _probe_traces(self, traces: Traces) -> None:
         """Whether anybody takes traces, asked while the command runs: the export itself comes after the last word."""
         self._no_traces = await traces.unreachable()
-        await asyncio.to_thread(traces.send_what_was_left)
+        if self._no_traces is None:
+            # A short command's end is not to wait for the packages that this loads; its own trace brings them later.
+            await asyncio.sleep(LEFT_AFTER_S)
+            await asyncio.to_thread(traces.send_what_was_left)
 
     def _unwatched_engine(self) -> str | None:
         """Why an engine that the user named was not watched; None when it was, or none was named."""
