@@ -200,6 +200,10 @@ def test_a_websocket_cut_once_is_present_since_codex_asked_again(
     with running_standin(scenario, command_prefix=loopback_only) as server:
         under = run_builtin(server, home, project, tmp_path / "kept", loopback_only)
     assert not (told := missed(under, passed(("model_api.truncated", 2)))), told
+    # It had sent what was new; after the cut it sends the whole history: one call all the same.
+    call = step_call(under.trial, 2)
+    assert [attempt.outcome for attempt in call.attempts] == ["truncated", "ok"], under.told()
+    assert (call.fell_back, len(under.trial.steps[1].calls)) == (None, 1), under.told()
 
 
 def test_a_websocket_cut_every_time_is_a_truncation_proved(
