@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 import socket
 import sqlite3
 import sys
@@ -250,6 +251,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--feed-fd", type=int, required=True)
     options = parser.parse_args(arguments)
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        # Meant for the service as a whole: the relay drains first, and its BYE, or its death, ends this process.
+        signal.signal(number, signal.SIG_IGN)
     asyncio.run(ServeObserver(open_link(options.feed_fd), Journal(sys.stderr)).run())
     return 0
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -117,6 +118,16 @@ def test_the_end_of_the_feed_without_bye_does_the_same(fed: Fed) -> None:
     fed.link.shutdown(socket.SHUT_WR)
     assert fed.process.wait(30) == 0
     assert [(row.name, row.closed) for row in fed.rows()] == [("one", "incomplete")]
+
+
+def test_a_signal_to_the_whole_service_does_not_end_it_before_its_relay(fed: Fed) -> None:
+    fed.hello()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        fed.process.send_signal(number)
+    fed.call("/t/one/v1/messages")
+    fed.say(Kind.BYE, {})
+    assert fed.process.wait(30) == 0
+    assert [row.name for row in fed.rows()] == ["one"]
 
 
 def test_a_word_that_a_trial_is_over_closes_that_one_only(fed: Fed) -> None:
