@@ -103,7 +103,7 @@ def beside(rig: Rig, story: Callable[[Meeting], _Seen], *, receive_bytes: int | 
             seen.append(story(meeting))
         finally:
             meeting.leave()
-    assert seen[1] == seen[0]
+    assert seen[1] == seen[0], f"through the relay {seen[1]!r:.2000}, directly {seen[0]!r:.2000}"
     rig.no_pair_open()
     return seen[1]
 
