@@ -31,7 +31,11 @@ class GrpcSender:
         scheme, _, rest = settings.endpoint.rpartition("://")
         target = rest.partition("/")[0]
         options = (*_OPTIONS, ("grpc.primary_user_agent", f"OTel-OTLP-Exporter-fairtrial/{version}"))
-        self._compression = grpc.Compression.Gzip if settings.compression == "gzip" else grpc.Compression.NoCompression
+        self._compression = {
+            "none": grpc.Compression.NoCompression,
+            "gzip": grpc.Compression.Gzip,
+            "deflate": grpc.Compression.Deflate,
+        }[settings.compression]
         self._metadata = tuple(settings.headers.items())
         if scheme == "http" or (not scheme and settings.insecure):
             self._channel = grpc.insecure_channel(target, options=options)

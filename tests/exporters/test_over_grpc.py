@@ -46,7 +46,7 @@ def send(settings: ExportSettings, body: bytes | None = None, *, timeout_s: floa
         sender.close()
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", ["none", "gzip", "deflate"])
 def test_a_request_arrives_whole_with_the_users_headers(compression: str) -> None:
     batch = a_batch()
     with grpc_collector() as collector:
