@@ -33,11 +33,14 @@ PATIENCE_S: Final = 60.0
 class Agent(asyncio.Protocol):
     """One conversation on one connection: asks, hears the answer to its end, runs a tool, asks again."""
 
-    def __init__(self, door: Door, number: int, steps: int, pause_s: float, pace: str = "agent") -> None:
+    def __init__(
+        self, door: Door, number: int, steps: int, pause_s: float, pace: str = "agent", *, prompt_bytes: int = 76_000
+    ) -> None:
         self.door = door
         self.number = number
         self.steps = steps
         self.pause_s = pause_s
+        self.prompt_bytes = prompt_bytes
         self.pace = pace
         """Of the answers: `agent`, as one is used to them, or `fast`, whole at once."""
         self.step = 0
@@ -49,7 +52,7 @@ class Agent(asyncio.Protocol):
 
     def ask(self) -> None:
         session = f"X-Claude-Code-Session-Id: 00000000-0000-4000-8000-{self.number:012d}"
-        body = agent_body(self.number, self.step)
+        body = agent_body(self.number, self.step, self.prompt_bytes)
         self.transport.write(request(self.door.prefix, f"{self.pace}.{self.number}.{self.step}", body, session))
         self.step += 1
 
