@@ -77,10 +77,14 @@ def spill_folders(store: Path) -> list[Path]:
 
     Not into folders of the system, where a mistyped `--store /tmp` or `--store /dev/full` would leave them.
     """
-    temporary = Path(tempfile.gettempdir()) / f"fairtrial-spill-{os.getuid()}"
     beside = Path(os.path.realpath(store)).parent
     of_the_system = beside == beside.parent or beside.parts[1] in {"dev", "proc", "sys"}
-    return [temporary] if of_the_system else [beside, temporary]
+    folders = [] if of_the_system else [beside]
+    try:
+        folders.append(Path(tempfile.gettempdir()) / f"fairtrial-spill-{os.getuid()}")
+    except FileNotFoundError:  # a container whose root is read-only and that has no other place
+        return folders
+    return folders
 
 
 class StoreWriter:

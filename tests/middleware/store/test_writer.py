@@ -7,6 +7,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -241,3 +242,14 @@ def test_a_store_that_is_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     for read_only in (True, False):
         with pytest.raises(OSError, match="no regular file"):
             open_database(tmp_path / "store.db", read_only=read_only)
+
+
+def test_without_a_place_for_temporary_files_the_spill_stays_beside_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    assert spill_folders(tmp_path / "store.db") == [tmp_path.resolve()]
+    assert spill_folders(Path("/dev/full")) == []
