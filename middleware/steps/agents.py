@@ -32,13 +32,18 @@ class _Agent:
     calls: list[FoldedCall] = field(default_factory=list[FoldedCall])
 
     def at_work(self, at_ns: int) -> FoldedCall | None:
-        """The call whose tools run at that time: the agent's last, if it was answered with tool calls before."""
+        """The call whose tools run at that time: the agent's last, if its reply had begun, and asks for tools.
+
+        Claude Code starts a tool when its block has ended, a little before the reply does.
+        """
         last = self.calls[-1] if self.calls else None
-        if last is None or last.ended_wall_ns is None or last.ended_wall_ns > at_ns:
+        spoke = last.attempts[-1].facts.first_token if last is not None else None
+        if last is None or last.ended_wall_ns is None:
             return None
+        began_ns = last.ended_wall_ns if spoke is None else last.attempts[-1].started_wall_ns + round(spoke * 1e9)
         reply = last.reply
         acts = bool(reply.tool_calls or reply.open_tool_calls) or last.request.has_tools is False
-        return last if acts else None
+        return last if acts and min(began_ns, last.ended_wall_ns) <= at_ns else None
 
 
 def lineages(calls: Sequence[FoldedCall], roles: Sequence[CallRole]) -> list[Lineage]:

@@ -78,6 +78,15 @@ def test_parallel_subagents_of_one_reply_are_siblings() -> None:
     ]
 
 
+def test_a_subagent_may_begin_a_little_before_the_reply_that_delegated_has_ended() -> None:
+    """As Claude Code 2.1.197 does: it acts on a tool's block when that has ended."""
+    told = Story()
+    task = told.attempt(turns=0, tools=TASK, seconds=2.0, advance=False)
+    told.s += 1.9
+    one = sub(told, "a", agent="a")
+    assert tree(told)[1] == Lineage(agent=one, parent=None, spawned_by=task)
+
+
 def test_an_agent_that_had_no_tool_at_work_spawned_nobody() -> None:
     told = Story()
     told.attempt(turns=0, tools=BASH, seconds=9.0, advance=False)
