@@ -163,7 +163,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif kind in ("ok", "partial"):
             self._answer(200, response(word))
         else:
-            self._answer(int(kind), b"no", {"retry-after": more} if more else {})
+            headers = {"location": "/elsewhere"} if kind.startswith("3") else {}
+            self._answer(int(kind), b"no", headers | ({"retry-after": more} if more else {}))
 
     def _answer(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
