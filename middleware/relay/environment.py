@@ -356,7 +356,10 @@ class _Planner:
             (
                 "CLAUDE_CODE_USE_BEDROCK",
                 "Bedrock",
-                "its requests are signed for their host and cannot go through a door",
+                (
+                    "signed requests cannot go through a door; with AWS_BEARER_TOKEN_BEDROCK as their key "
+                    "--route ANTHROPIC_BEDROCK_BASE_URL=URL shows them"
+                ),
             ),
             ("CLAUDE_CODE_USE_VERTEX", "Vertex", "--route ANTHROPIC_VERTEX_BASE_URL=URL shows them"),
             ("CLAUDE_CODE_USE_FOUNDRY", "Foundry", "--route ANTHROPIC_FOUNDRY_BASE_URL=URL shows them"),
@@ -382,6 +385,8 @@ class _Planner:
         return self._wishes.outer_doors.get(parts.port)
 
     def _is_signed(self, variable: str, origin: str) -> bool:
+        if variable == "ANTHROPIC_BEDROCK_BASE_URL" and self._environ.get("AWS_BEARER_TOKEN_BEDROCK"):
+            return False  # a key of Bedrock's instead of a signature (botocore itself sends that to no plain http)
         if _BEDROCK_HOST.search(urlsplit(origin).hostname or ""):
             return True
         unsigned = self._environ.get("CLAUDE_CODE_SKIP_BEDROCK_AUTH", "").lower() in {"1", "true", "yes", "on"}

@@ -155,6 +155,16 @@ def test_a_bedrock_gateway_that_signs_by_itself_may_be_routed() -> None:
     assert env["ANTHROPIC_BEDROCK_BASE_URL"].endswith("/bedrock")
 
 
+def test_bedrock_by_a_key_of_its_own_is_not_signed_and_may_have_a_door() -> None:
+    wishes = Wishes(routes={"ANTHROPIC_BEDROCK_BASE_URL": "https://bedrock-runtime.eu-west-1.amazonaws.com"})
+    bearer = {"AWS_BEARER_TOKEN_BEDROCK": "key"}
+    origin = "https://bedrock-runtime.eu-west-1.amazonaws.com"
+    assert doors(plan_doors(bearer, wishes))["ANTHROPIC_BEDROCK_BASE_URL"] == origin
+    assert "ANTHROPIC_BEDROCK_BASE_URL" not in doors(plan_doors({}, wishes))
+    botocores = Wishes(routes={"AWS_ENDPOINT_URL_BEDROCK_RUNTIME": origin})
+    assert "AWS_ENDPOINT_URL_BEDROCK_RUNTIME" not in doors(plan_doors(bearer, botocores))
+
+
 @pytest.mark.parametrize("switch", ["CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"])
 def test_a_cloud_that_goes_past_the_door_is_said(switch: str) -> None:
     assert any(note.say and switch in note.text for note in plan_doors({switch: "1"}, Wishes()).notes)
