@@ -260,6 +260,9 @@ def silence_s(attempt: AttemptSeen) -> float:
     value = attempt.value
     if value.request_whole is False:
         return 0.0
+    if value.upstream_gap_with_pings is not None:
+        # The observer measured what is the upstream's alone.
+        return value.upstream_gap_with_pings
     known = [s for s in (value.max_gap_with_pings, value.silence_at_end) if s is not None]
     if value.ttfb is not None:
         known.append(value.ttfb)

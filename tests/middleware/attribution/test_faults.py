@@ -59,3 +59,19 @@ def test_a_call_without_a_head_was_silent_since_its_request_was_sent() -> None:
     told = Scene().attempt(ReplyFacts(), outcome="client_disconnect", seconds=40.0, request_sent=1.0)
     attempt = Case(told.end(1).assembly()).calls[-1].attempts[-1]
     assert silence_s(attempt) == pytest.approx(39.0)
+
+
+def test_what_the_observer_measured_as_the_upstreams_silence_is_the_silence() -> None:
+    """Not what our own lag, or a client that did not read, made of it."""
+    told = Scene().attempt(
+        ReplyFacts(status=200, terminator=False, events=3),
+        outcome="client_disconnect",
+        seconds=40.0,
+        ttfb=1.0,
+        max_gap_with_pings=39.0,
+        silence_at_end=39.0,
+        downstream_blocked=30.0,
+        upstream_gap_with_pings=12.5,
+    )
+    attempt = Case(told.end(1).assembly()).calls[-1].attempts[-1]
+    assert silence_s(attempt) == 12.5
