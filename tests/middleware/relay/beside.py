@@ -44,7 +44,7 @@ class Meeting:
         self.direct = direct
         self.tls = rig.upstream.tls
         self._accepted: Future[socket.socket] = Future()
-        self._rig = rig
+        self.rig = rig
         threading.Thread(target=self._accept, name="accept", daemon=True).start()
         if direct:
             self.authority = rig.door.upstream.authority
@@ -57,7 +57,7 @@ class Meeting:
 
     def _accept(self) -> None:
         try:
-            self._accepted.set_result(self._rig.upstream.accept())
+            self._accepted.set_result(self.rig.upstream.accept())
         except BaseException as error:
             self._accepted.set_exception(error)
 
