@@ -48,9 +48,9 @@ MAX_TENANTS: Final = 64
 """Tenants remembered of one explicit trial."""
 
 _CODEX: Final = frozenset(
-    {"session-id", "session_id", "thread-id", "conversation_id", "x-codex-turn-metadata", "prompt_cache_key"}
+    {"session-id", "session_id", "thread-id", "conversation_id", "x-codex-turn-metadata", "prompt_cache_key", "agent"}
 )
-"""One id under several names: Codex calls its thread by each of them."""
+"""One id under several names: Codex calls its thread by each of them, and a subagent's parent by the same."""
 
 _PASSING: Final = frozenset({"x-irid", "previous_response_id"})
 """Ids of one call or one response: they lead to a trial that is known, and open none."""

@@ -151,12 +151,12 @@ def claims(
     ids += [("x-codex-turn-metadata", turn[name]) for name in ("session_id", "thread_id") if name in turn]
     if request.session is not None and request.session_kind is not None:
         ids.append((request.session_kind, request.session))
+    if request.agent is not None:
+        ids.append(("agent", request.agent))
     if request.call_key is not None:
         ids.append((CALL_KEY_HEADERS[0], request.call_key))
     if request.previous_response is not None:
         ids.append(("previous_response_id", request.previous_response))
-    parents = [("thread-id", digest(value)) for name in PARENT_AGENT_HEADERS[1:] if (value := headers.get(name))]
-    parents += [("thread-id", turn["parent_thread_id"])] if "parent_thread_id" in turn else []
     trace = _TRACEPARENT.match(headers.get("traceparent") or "")
     return Claims(
         attempt=attempt,
@@ -169,7 +169,7 @@ def claims(
         baggage=_name(_baggage(headers)),
         key=keys.of_request(head) if keys is not None else None,
         ids=tuple(dict.fromkeys(ids)),
-        parents=tuple(dict.fromkeys(parents)),
+        parents=() if request.parent_agent is None else (("agent", request.parent_agent),),
         trace=trace.group(1) if trace is not None else None,
     )
 

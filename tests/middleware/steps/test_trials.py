@@ -118,7 +118,7 @@ def test_ids_of_one_session_are_one_trial_and_its_subagents_are_in_it() -> None:
     # Older and newer names of one id, and a thread that names its parent.
     assert door.ask(ids=(("session_id", "c1"),)).trial == "i2"
     assert door.ask(ids=(("prompt_cache_key", "c1"),)) == Assigned(trial="i2", how="id:prompt_cache_key")
-    assert door.ask(ids=(("thread-id", "c2"),), parents=(("thread-id", "c1"),)).trial == "i2"
+    assert door.ask(ids=(("thread-id", "c2"),), parents=(("agent", "c1"),)).trial == "i2"
     assert door.ask(ids=(("thread-id", "c2"),)).trial == "i2"
     assert door.ask(ids=CLAUDE).trial == "i1"
 

@@ -77,7 +77,12 @@ def test_every_native_id_is_claimed_once_and_best_first() -> None:
         ("x-irid", "call"),
         ("traceparent", "00-" + "a" * 32 + "-" + "b" * 16 + "-01"),
         request=RequestFacts(
-            session_kind="prompt_cache_key", session=digest("s"), call_key=digest("call"), previous_response="resp_1"
+            session_kind="prompt_cache_key",
+            session=digest("s"),
+            agent=digest("t2"),
+            parent_agent=digest("s"),
+            call_key=digest("call"),
+            previous_response="resp_1",
         ),
     )
     assert said.ids == (
@@ -86,10 +91,11 @@ def test_every_native_id_is_claimed_once_and_best_first() -> None:
         ("x-codex-turn-metadata", digest("s")),
         ("x-codex-turn-metadata", digest("t2")),
         ("prompt_cache_key", digest("s")),
+        ("agent", digest("t2")),
         ("x-irid", digest("call")),
         ("previous_response_id", "resp_1"),
     )
-    assert said.parents == (("thread-id", digest("s")),)
+    assert said.parents == (("agent", digest("s")),)
     assert said.trace == "a" * 32
 
 
