@@ -99,7 +99,7 @@ def of_http(status: int, headers: Mapping[str, str], body: bytes, now_s: float) 
     why = f"HTTP {status} {_message(body)}".strip()
     if status in _RETRYABLE_HTTP:
         return Later(why, retry_after_s(headers.get("retry-after"), now_s))
-    if status == 413:
+    if status == 413 or (status == 400 and b"too large" in body):  # the Collector says it with a 400
         return TooLarge(why)
     if status in _MISDIRECTED_HTTP or 300 <= status < 400:
         return Misdirected(why)

@@ -208,7 +208,7 @@ class TracePipeline:
             return True
         with self._lock:
             if self._waiting and not self._stuck:
-                return False
+                return exports.laid_out(database, trial) is not None
         if self._not_before > time.monotonic():
             return not self._asked_to_wait or self._not_before >= self._close_at
         return not self._anything_due()
@@ -274,7 +274,7 @@ class TracePipeline:
         except (OSError, sqlite3.Error) as error:
             self._journal.note(ExportFailed(label="store", detail=f"keep: {error}"))
             if self._store_knows(put.trial.trial):
-                return False
+                return exports.laid_out(database, trial) is not None
         assert self._memory is not None
         self._put_into(self._memory, put, self._memory_bytes)
         return True
@@ -374,7 +374,7 @@ class TracePipeline:
                 self._sender = make_sender(self._settings, version=self._version)
             except (OSError, ValueError, ImportError) as error:
                 self._failed(f"{error}", MISDIRECTED_WAIT_S)
-                return False
+                return exports.laid_out(database, trial) is not None
         if self._proved:
             return True
         answer = self._sender.send(b"", self._time_s())

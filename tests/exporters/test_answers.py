@@ -147,6 +147,12 @@ def test_what_a_collector_writes_is_shown_short_and_printable(status: int, body:
     assert len(answer.why) <= TEXT_CHARS + 9
 
 
+def test_the_collectors_own_word_for_too_large_is_understood() -> None:
+    """Jaeger 1.76, and every OpenTelemetry Collector, answers so to a body over 20 MiB."""
+    body = Status(code=3, message="http: request body too large").SerializeToString()
+    assert of_http(400, {}, body, NOW) == TooLarge("HTTP 400 http: request body too large")
+
+
 def test_the_message_of_a_status_is_read() -> None:
     body = Status(code=3, message="span 3 has\nno name").SerializeToString()
     assert of_http(400, {}, body, NOW) == Refused("HTTP 400 span 3 has no name", "http_4xx")

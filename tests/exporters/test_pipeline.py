@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sqlite3
 import sys
 import tempfile
 import time
@@ -298,18 +297,21 @@ def test_a_trial_that_a_failing_store_knows_is_not_sent_from_memory(tmp_path: Pa
     store = tmp_path / "s.db"
     trial = a_trial()
     stored(store, trial)
-    holder = sqlite3.connect(store, isolation_level=None)
+    database = open_database(store)
+    database.execute("CREATE TRIGGER full BEFORE INSERT ON export_batches BEGIN SELECT RAISE(FAIL, 'full'); END")
+    database.commit()
     with http_collector() as collector:
-        holder.execute("BEGIN IMMEDIATE")
         with pipeline(store, collector) as traces:
             traces.put(trial)
+            assert traces.settled(LONG_S)
             traces.close(1)
         assert collector.seen == []
-        holder.execute("ROLLBACK")
+        database.execute("DROP TRIGGER full")
+        database.commit()
         with pipeline(store, collector) as traces:
             assert traces.close(LONG_S) == Counts(produced=span_count(1), exported=span_count(1))
         assert len(collector.seen) == len(set(collector.seen)) == span_count(1)
-    holder.close()
+    database.close()
 
 
 def test_more_than_the_queue_holds_is_found_in_the_store_or_counted(tmp_path: Path) -> None:
