@@ -122,5 +122,5 @@ def in_background(act: Callable[[], object]) -> Iterator[list[BaseException]]:
     thread = threading.Thread(target=run, name="beside", daemon=True)
     thread.start()
     yield raised
-    thread.join(DEADLINE_S)
+    thread.join(3 * DEADLINE_S)
     assert not thread.is_alive()
