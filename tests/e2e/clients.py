@@ -91,6 +91,11 @@ def opencode_program() -> Path:
     return _tool("opencode", "npm-opencode/node_modules/.bin/opencode")
 
 
+def gemini_program() -> Path:
+    """The gemini command. Raises ToolMissing."""
+    return _tool("gemini", "npm-gemini/node_modules/.bin/gemini")
+
+
 def sdks_python() -> Path:
     """The interpreter that has the SDKs of Gemini, Ollama, Vertex and Bedrock. Raises ToolMissing."""
     return _tool("sdks", "sdks/bin/python")
@@ -166,6 +171,24 @@ def opencode_environment(home: Path, project: Path, base_url: str, **more: str) 
 def opencode_command(prompt: str, *, model: str = "standin/stand-in") -> list[str]:
     """opencode without a terminal, its events as JSON lines. `model`: `anthropic/claude-sonnet-4-5` for Messages."""
     return [str(opencode_program()), "run", "--format", "json", "-m", model, prompt]
+
+
+def gemini_environment(home: Path, base_url: str, **more: str) -> dict[str, str]:
+    """For Gemini CLI, whose way to log in is a setting: it is written into HOME; `base_url` without a version."""
+    settings = {
+        "security": {"auth": {"selectedType": "gemini-api-key"}},
+        "privacy": {"usageStatisticsEnabled": False},
+        "general": {"enableAutoUpdate": False, "disableAutoUpdate": True},
+    }
+    (home / ".gemini").mkdir(exist_ok=True)
+    (home / ".gemini" / "settings.json").write_text(json.dumps(settings))
+    keys = {"GEMINI_API_KEY": "dummy", "GEMINI_CLI_TRUST_WORKSPACE": "true", "GOOGLE_GEMINI_BASE_URL": base_url}
+    return clean_environment(home, **keys, **more)
+
+
+def gemini_command(prompt: str) -> list[str]:
+    """Gemini CLI without a terminal, its tools allowed."""
+    return [str(gemini_program()), "-p", prompt, "-m", "gemini-3-pro", "--yolo"]
 
 
 def mini_environment(home: Path, docker_host: str, base_url: str | None, **more: str) -> dict[str, str]:

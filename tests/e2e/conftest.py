@@ -77,6 +77,15 @@ def opencode() -> Path:
 
 
 @pytest.fixture(scope="session")
+def gemini() -> Path:
+    """The installed Gemini CLI; skips where there is none."""
+    try:
+        return clients.gemini_program()
+    except clients.ToolMissing as reason:
+        pytest.skip(str(reason))
+
+
+@pytest.fixture(scope="session")
 def sdks_python() -> Path:
     """A Python with the SDKs of Gemini, Ollama, Vertex and Bedrock; skips where there is none."""
     try:

@@ -28,7 +28,7 @@ class Running:
     """`url` has no path. `seen` are (path with query, headers, body) of all requests."""
 
     url: str
-    seen: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
+    seen: list[tuple[str, list[tuple[str, str]], dict[str, Any]]] = field(default_factory=list)
     cut: bool = False
     """Set: streams end in the middle of their second piece."""
 
@@ -58,14 +58,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.state.seen.append((self.path, {name.lower(): value for name, value in self.headers.items()}, body))
+        self.state.seen.append((self.path, self.headers.items(), body))
         path, _, query = self.path.partition("?")
         told = json.dumps(body)
-        again = any(word in told for word in ("functionResponse", '"role": "tool"', "tool_result", "toolResult"))
+        again = any(word in told for word in ('"role": "tool"', "tool_result", "toolResult"))
+        if "contents" in body:  # Gemini, whose programs speak of such words elsewhere
+            again = any("functionResponse" in part for content in body["contents"] for part in content["parts"])
         if path.endswith(":generateContent"):
             self._whole(gemini(again)[-1])
         elif path.endswith(":streamGenerateContent"):
-            chunks = [json.dumps(chunk) for chunk in gemini(again)]
+            tool = "run_shell_command" if "run_shell_command" in told else "bash"  # what Gemini CLI calls its shell
+            chunks = [json.dumps(chunk) for chunk in gemini(again, tool)]
             if "alt=sse" in query:
                 self._stream("text/event-stream", (f"data: {chunk}\r\n\r\n".encode() for chunk in chunks))
             else:
@@ -118,9 +121,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Tests print nothing."""
 
 
-def gemini(again: bool) -> list[dict[str, Any]]:
+def gemini(again: bool, tool: str = "bash") -> list[dict[str, Any]]:
     """The chunks of a stream; the last alone is a whole answer."""
-    part = {"text": FINAL} if again else {"functionCall": {"name": "bash", "args": {"command": "echo hello"}}}
+    part = {"text": FINAL} if again else {"functionCall": {"name": tool, "args": {"command": "echo hello"}}}
     usage = {"promptTokenCount": USAGE[0], "candidatesTokenCount": USAGE[1], "totalTokenCount": sum(USAGE)}
     more = {"usageMetadata": usage, "modelVersion": "gemini-3-pro", "responseId": "r1"}
     first = {"candidates": [{"content": {"parts": [{"text": ""}], "role": "model"}, "index": 0}], **more}

@@ -1,5 +1,6 @@
 """The SDKs of other providers through a real door: what they print, and what the trial's record says of each call."""
 
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,3 +107,32 @@ def test_a_signed_bedrock_client_is_left_alone_and_that_is_said(
         under = run_under(command, environment, project, kept=tmp_path / kind, options=options)
     assert under.outcome.stdout == f"{server.url}\n", under.told()
     assert "signed for their host" in under.outcome.stderr
+
+
+@pytest.mark.usefixtures("gemini")
+def test_gemini_cli_prints_and_sends_the_same_through_the_door(home: Path, project: Path, tmp_path: Path) -> None:
+    command = clients.gemini_command("say hello using the shell")
+    with running_formats() as server:
+        environment = clients.gemini_environment(home, server.url, **NO_DOCKER)
+        alone = clients.run(command, environment, project)
+        direct, server.seen[:] = list(server.seen), []
+        under = run_under(command, environment, project, kept=tmp_path / "kept")
+        through = list(server.seen)
+    assert (alone.returncode, alone.stdout) == (0, f"{FINAL}\n"), alone.told()
+    assert (under.outcome.returncode, under.outcome.stdout) == (0, alone.stdout), under.told()
+    assert not (told := missed(under, passed())), told
+    assert len(direct) == len(through) == 2, under.told()
+    for (path, headers, body), (path_2, headers_2, body_2) in zip(direct, through, strict=True):
+        assert path_2 == path
+        assert plain(str(headers_2)) == plain(str(headers))
+        assert plain(str(body_2)) == plain(str(body))
+    calls = [step_call(under.trial, step.index) for step in under.trial.steps]
+    assert [(call.dialect, call.stream, call.outcome) for call in calls] == [("gemini", True, "ok")] * 2
+    assert [[tool.name for tool in step.tools] for step in under.trial.steps] == [["run_shell_command"], []]
+
+
+def plain(text: str) -> str:
+    """Without what Gemini CLI makes anew for each run: session ids and its temporary folder's name."""
+    text = re.sub(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", "UUID", text)
+    text = re.sub(r"[0-9a-f]{64}", "HASH", text)
+    return re.sub(r"run_shell_command[_-][0-9a-z_-]+|Process Group PGID: \d+", "ID", text)

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the real harnesses that tests/e2e runs: Claude Code, Codex and opencode (npm), mini-swe-agent and the SDKs of
-# Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own).
+# Installs the real harnesses that tests/e2e runs: Claude Code, Codex, opencode and Gemini CLI (npm), mini-swe-agent and
+# the SDKs of Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own).
 #
-#   tests/e2e/tools.sh [claude] [codex] [opencode] [mini] [sdks]        (default: all)
+#   tests/e2e/tools.sh [claude] [codex] [opencode] [gemini] [mini] [sdks]        (default: all)
 #
 # Into $FAIRTRIAL_E2E_DIR, else .e2e/ at the top of the repository; nothing outside of it is changed.
 # Idempotent: a tool whose stamp names the wanted version is left alone. Prints one line per tool; what could not be
@@ -12,6 +12,7 @@ set -u
 CLAUDE_VERSION=2.1.197        # the newest that declares Node 20
 CODEX_VERSION=0.171.0         # one binary of 400 MB, any Node starts it
 OPENCODE_VERSION=1.18.33
+GEMINI_VERSION=0.61.0
 MINI_VERSION=2.4.6
 LITELLM_VERSION=1.110.2
 SDKS="google-genai==3.6.1 ollama==0.6.3 anthropic[vertex,bedrock]==2.14.0 boto3==1.44.8"
@@ -84,6 +85,22 @@ install_opencode() {
     esac
 }
 
+install_gemini() {
+    if stamped gemini "$GEMINI_VERSION"; then say "gemini: have $GEMINI_VERSION"; return; fi
+    if ! command -v npm >/dev/null 2>&1; then could_not gemini "npm is not on PATH (Debian: apt-get install npm)"; return; fi
+    if ! HOME="$root/home" npm install --no-fund --no-audit --loglevel=error --cache "$root/npm-cache-gemini" --prefix "$root/npm-gemini" \
+        "@google/gemini-cli@$GEMINI_VERSION" > "$root/log/gemini.log" 2>&1; then
+        could_not gemini "npm install failed: $(tail -n 1 "$root/log/gemini.log") (all of it: $root/log/gemini.log)"
+        return
+    fi
+    rm -rf "$root/npm-cache-gemini"
+    found=$(HOME="$root/home" "$root/npm-gemini/node_modules/.bin/gemini" --version 2>/dev/null < /dev/null)
+    case "$found" in
+        *"$GEMINI_VERSION") done_with gemini "$GEMINI_VERSION" ;;
+        *) could_not gemini "installed, but --version answers: $found" ;;
+    esac
+}
+
 # A Python of the wanted kind: $FAIRTRIAL_E2E_PYTHON, else the repository's own venv, else python3.
 python_to_use() {
     for candidate in "${FAIRTRIAL_E2E_PYTHON:-}" "$here/../../.venv/bin/python" python3; do
@@ -125,15 +142,16 @@ install_sdks() {
     fi
 }
 
-[ $# -gt 0 ] || set -- claude codex opencode mini sdks
+[ $# -gt 0 ] || set -- claude codex opencode gemini mini sdks
 for tool in "$@"; do
     case "$tool" in
         claude) install_claude ;;
         codex) install_codex ;;
         opencode) install_opencode ;;
+        gemini) install_gemini ;;
         mini) install_mini ;;
         sdks) install_sdks ;;
-        *) say "unknown tool: $tool (known: claude, codex, opencode, mini, sdks)"; failed=1 ;;
+        *) say "unknown tool: $tool (known: claude, codex, opencode, gemini, mini, sdks)"; failed=1 ;;
     esac
 done
 exit $failed
