@@ -47,8 +47,7 @@ def small_bounds() -> Iterator[None]:
 REQUESTS = (
     b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n",
     b"POST /b HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello",
-    b"PUT /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3;e=1\r\nabc\r\n0A\r\n0123456789\r\n0\r\nT: y\r\n"
-    b"\r\n",
+    b"PUT /c HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n3;e=1\r\nabc\r\n0\r\nT: y\r\n\r\n",
     b"\r\n\r\nHEAD /d HTTP/1.0\r\n\r\n",
     b"GET /e HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
     b"CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n",
