@@ -3,7 +3,7 @@ missed by more than the measurement's own noise.
 
 `python -m tests.bench [--markdown] [--quick] [PART …]` runs only the named parts (`make bench ARGS=soak`); `--markdown`
 prints the tables of docs/measurements.md instead, with the machine they were measured on; `--quick` shows that every
-part works, in seconds: its figures mean nothing and break nothing.
+part works, in seconds: its figures mean nothing, only counts (rows without a unit) can break.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def main(arguments: list[str] | None = None) -> int:
         part_s = time.monotonic()
         for row in rows(quick=options.quick):
             print(write(row), flush=True)
-            if row.held is False:
+            if row.held is False and not (options.quick and row.unit):
                 broken.append(row.what)
         took[part] = time.monotonic() - part_s
     seconds = ", ".join(f"{part} {took_s:.0f}" for part, took_s in took.items())
     print(
         f"\n{len(broken)} budgets missed: {'; '.join(broken) or 'none'}\n{sum(took.values()):.0f} s in all: {seconds}"
     )
-    return 1 if broken and not options.quick else 0
+    return 1 if broken else 0
 
 
 def cells(row: Row) -> tuple[str, str, str, str, str]:

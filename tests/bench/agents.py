@@ -98,11 +98,11 @@ async def _measured(windows: int, window_s: float) -> list[Row]:
             run.ready()
             settle(run.processes)
             idle = await _shares(run, windows, window_s / 2)
-            steps = 2 + int(windows * window_s / (TOOL_S + 2.5))
+            steps = 1 + round(windows * window_s / (TOOL_S + 2.5))
             talking = asyncio.get_running_loop().create_task(
                 converse(run.door, AGENTS, steps, pause_s=TOOL_S), name="agents"
             )
-            await asyncio.sleep(TOOL_S)
+            await asyncio.sleep(min(TOOL_S, window_s))
             busy = await _shares(run, windows, window_s)
             for_relay, for_observer = (spread([share[at] for share in busy])[0] for at in (0, 1))
             await talking

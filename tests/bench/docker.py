@@ -32,7 +32,7 @@ STDIN_BYTES: Final = 20 << 20
 CONTAINERS: Final = 20
 AT_ONCE: Final = 4
 _EXEC_P50: Final = "docker exec through the door, added p50"
-_INTACT: Final = "20 MB through stdin and stdout of an exec, come back intact"
+_INTACT: Final = "20 MB through stdin and stdout of an exec, bytes that came back intact"
 _SEEN: Final = "containers created and removed through the door, of which the record knows"
 
 
@@ -134,7 +134,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
             why, engine = str(error), None
     if engine is None:
         yield Row(what=_EXEC_P50, value=None, unit="ms", budget=5, how=why)
-        yield Row(what=_INTACT, value=None, unit="B", budget=STDIN_BYTES, sense="at least", how=why)
+        yield Row(what=_INTACT, value=None, unit="", budget=STDIN_BYTES, sense="at least", how=why)
         yield Row(what=_SEEN, value=None, unit="", budget=CONTAINERS, sense="at least", how=why)
         return
     yield from uvloop.run(_measured(engine, image, quick=quick))
@@ -186,7 +186,7 @@ def _through(run: Run, direct: Engine, image: str, *, quick: bool) -> list[Row]:
     return [
         Row(what=_EXEC_P50, value=value, noise=noise, unit="ms", budget=5, how=f"over direct, {len(added_ms)} rounds"),
         Row(
-            what=_INTACT, value=len(back) if same else 0, unit="B", budget=STDIN_BYTES, sense="at least",
+            what=_INTACT, value=len(back) if same else 0, unit="", budget=STDIN_BYTES, sense="at least",
             how=f"{through_s:.2f} s",
         ),
         Row(what=_SEEN, value=len(made & known), unit="", budget=count, sense="at least", how=f"{per_s:.1f}/s"),

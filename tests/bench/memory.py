@@ -28,7 +28,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
     """The budgets of DESIGN section 7."""
     raise_file_limit()
     os.sched_setaffinity(0, OTHER_CORES)
-    yield from uvloop.run(_measured(HELD // 20 if quick else HELD, TRIALS // 16 if quick else TRIALS))
+    yield from uvloop.run(_measured(HELD // 20, TRIALS // 16, 1) if quick else _measured(HELD, TRIALS, STEPS))
 
 
 def _both(run: Run) -> tuple[float, str]:
@@ -37,7 +37,7 @@ def _both(run: Run) -> tuple[float, str]:
     return relay_mb + observer_mb, f"relay {relay_mb:.1f}, observer {observer_mb:.1f}"
 
 
-async def _measured(held: int, trials: int) -> list[Row]:
+async def _measured(held: int, trials: int, steps: int) -> list[Row]:
     found: list[Row] = []
     async with Upstreams() as ups:
         with ups.run() as run:
@@ -61,13 +61,13 @@ async def _measured(held: int, trials: int) -> list[Row]:
                     transport.close()
         with ups.run() as run:
             run.ready()
-            await converse(run.door, trials, STEPS, pause_s=0.2)
+            await converse(run.door, trials, steps, pause_s=0.2)
             settle(run.processes)
             both_mb, parts = _both(run)
             found.append(
                 Row(
                     what=f"resident memory, {trials} trials under one run, both", value=both_mb, unit="MB", budget=200,
-                    how=f"{parts}; several trials under one run are not built: {trials} agents of one trial, {STEPS}"
+                    how=f"{parts}; several trials under one run are not built: {trials} agents of one trial, {steps}"
                     " calls of 76 KB each at once",
                 )
             )  # fmt: skip

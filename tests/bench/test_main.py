@@ -62,7 +62,7 @@ def test_every_part_works(part: str) -> None:
         timeout=180,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr + done.stdout
     rows = [line[2:].split(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("  ")]
     assert rows
     allowed = MAY_BE_ABSENT.get(part, ())
