@@ -21,7 +21,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -109,6 +109,7 @@ class TracePipeline:
         self._look_at = 0.0
         self._count_at = 0.0
         self._stuck = False
+        self._poison: set[str] = set()
         self._counts = Counts()
         self._lost_early = Counts()
         self.trouble: str | None = None
@@ -174,7 +175,7 @@ class TracePipeline:
             while True:
                 self._wake.clear()
                 self._guard("lay out", self._lay_out)
-                busy = self._guard("send", self._send_one)
+                busy = self._guard("send", self._send_one, pause_s=FIRST_WAIT_S)
                 self._count(now=not busy)
                 if busy and not self._over():
                     continue
@@ -186,7 +187,7 @@ class TracePipeline:
         finally:
             self._end()
 
-    def _guard(self, label: str, turn: _Turn) -> bool:
+    def _guard(self, label: str, turn: Callable[[], bool], *, pause_s: float = 0.0) -> bool:
         """A fault of ours, or a store that fails, costs this turn; never the thread."""
         try:
             return turn()
@@ -195,7 +196,7 @@ class TracePipeline:
             self._reopen()
         except Exception as error:  # noqa: BLE001 - the thread's outermost frame
             self._journal.note(ExportFailed(label="bug", detail=f"{label}: {error!r}"))
-        self._not_before = max(self._not_before, time.monotonic() + FIRST_WAIT_S)
+        self._not_before = max(self._not_before, time.monotonic() + pause_s)
         return False
 
     def _over(self) -> bool:
@@ -208,7 +209,7 @@ class TracePipeline:
             return True
         with self._lock:
             if self._waiting and not self._stuck:
-                return exports.laid_out(database, trial) is not None
+                return False
         if self._not_before > time.monotonic():
             return not self._asked_to_wait or self._not_before >= self._close_at
         return not self._anything_due()
@@ -252,7 +253,12 @@ class TracePipeline:
                 put = self._waiting[0] if self._waiting else None
             if put is None:
                 break
-            self._stuck = not self._produce(put)
+            try:
+                self._stuck = not self._produce(put)
+            except Exception as error:  # noqa: BLE001 - one trial that cannot be laid out keeps no other from it
+                self._poisoned(put.trial.trial, error)
+                spans = _estimate(put.trial)
+                self._lost_early += Counts(produced=spans, dropped={"bug": spans})
             if not self._stuck:
                 with self._lock:
                     self._waiting.popleft()
@@ -274,7 +280,7 @@ class TracePipeline:
         except (OSError, sqlite3.Error) as error:
             self._journal.note(ExportFailed(label="store", detail=f"keep: {error}"))
             if self._store_knows(put.trial.trial):
-                return exports.laid_out(database, trial) is not None
+                return False
         assert self._memory is not None
         self._put_into(self._memory, put, self._memory_bytes)
         return True
@@ -324,8 +330,18 @@ class TracePipeline:
         exports.expire(self._disk, clock.now().wall_ns)
         for one in exports.wanted(self._disk):
             record = record_at(self._disk, one.trial, one.newest)
-            if record is not None:
+            if record is None or one.trial in self._poison:
+                continue
+            try:
                 self._put_into(self._disk, _Put(record, one.root, one.parent), self._settings.pending_limit_bytes)
+            except (OSError, sqlite3.Error):
+                raise
+            except Exception as error:  # noqa: BLE001 - as above; another version of fairtrial may be able to
+                self._poisoned(one.trial, error)
+
+    def _poisoned(self, trial: str, error: Exception) -> None:
+        self._poison.add(trial)
+        self._journal.note(ExportFailed(label="bug", detail=f"{trial} cannot be laid out: {error!r}"))
 
     def _give_up_refused(self) -> None:
         """What `put` did not keep, and the store does not know after some time, is lost."""
@@ -359,7 +375,10 @@ class TracePipeline:
 
     def _anything_due(self) -> bool:
         now_ns = clock.now().wall_ns
-        return any(exports.is_due(outbox, now_ns) for outbox in self._outboxes())
+        try:
+            return any(exports.is_due(outbox, now_ns) for outbox in self._outboxes())
+        except sqlite3.Error:
+            return False
 
     def _time_s(self) -> float:
         left = self._settings.timeout_s
@@ -374,7 +393,7 @@ class TracePipeline:
                 self._sender = make_sender(self._settings, version=self._version)
             except (OSError, ValueError, ImportError) as error:
                 self._failed(f"{error}", MISDIRECTED_WAIT_S)
-                return exports.laid_out(database, trial) is not None
+                return False
         if self._proved:
             return True
         answer = self._sender.send(b"", self._time_s())
@@ -474,10 +493,6 @@ class TracePipeline:
                 database.close()
         if self._sender is not None:
             self._sender.close()
-
-
-class _Turn(Protocol):
-    def __call__(self) -> bool: ...
 
 
 def make_sender(settings: ExportSettings, *, version: str) -> Sender:

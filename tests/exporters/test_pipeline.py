@@ -24,6 +24,7 @@ from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.store import exports
 from fairtrial.middleware.store.database import insert_trial, open_database, open_trial_row
 from fairtrial.middleware.store.exports import Counts
+from fairtrial.middleware.store.schema import pack
 from tests.fakes.collector import Collector, http_collector
 from tests.fakes.traced import a_step, a_trial, a_verdict, span_count
 
@@ -312,6 +313,26 @@ def test_a_trial_that_a_failing_store_knows_is_not_sent_from_memory(tmp_path: Pa
             assert traces.close(LONG_S) == Counts(produced=span_count(1), exported=span_count(1))
         assert len(collector.seen) == len(set(collector.seen)) == span_count(1)
     database.close()
+
+
+def test_a_trial_that_cannot_be_laid_out_keeps_no_other_from_it(tmp_path: Path) -> None:
+    store = tmp_path / "s.db"
+    broken, whole = a_trial(started="the day before"), a_trial()
+    left = a_trial()
+    stored(store, left)
+    database = open_database(store)
+    with database:
+        exports.want(database, "poison", None, None, 0)
+        database.execute("INSERT INTO trials (trial, started_ns, closed) VALUES ('poison', 0, 'normal')")
+        body = pack(msgspec.json.encode(msgspec.structs.replace(broken, trial="poison")))
+        database.execute("INSERT INTO verdicts VALUES ('poison', 1, '', 0, ?)", (body,))
+    database.close()
+    with http_collector() as collector, pipeline(store, collector) as traces:
+        traces.put(broken)
+        traces.put(whole)
+        counts = traces.close(LONG_S)
+    assert counts.exported == 2 * span_count(1) == len(collector.seen)
+    assert counts.lost == counts.dropped["bug"] == counts.produced - counts.exported > 0
 
 
 def test_more_than_the_queue_holds_is_found_in_the_store_or_counted(tmp_path: Path) -> None:

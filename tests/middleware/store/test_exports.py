@@ -85,6 +85,8 @@ def test_who_does_not_settle_in_time_has_sent_without_an_answer(database: sqlite
     assert take(database, now_ns=2 * SECOND + 1).batch == a_batch(3), "it is not given to another one"
     exports.settle(database, late.row, 0)
     exports.put_back(database, late.row)
+    exports.drop(database, late.row, "http_4xx")
+    exports.split(database, late, [a_batch(1), a_batch(2)])
     assert exports.counts(database) == Counts(produced=3, pending=1, dropped={"unconfirmed": 2})
     exports.expire(database, 10 * SECOND)
     assert exports.counts(database) == Counts(produced=3, dropped={"unconfirmed": 3})
