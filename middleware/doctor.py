@@ -7,6 +7,7 @@ variable is set, nothing is written but a probe file in the state folder, remove
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import platform
 import shutil
@@ -18,13 +19,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
-from urllib.parse import urlsplit
 
 import httpx
 
 from fairtrial import __version__
 from fairtrial.collectors.cgroup_paths import locate
 from fairtrial.collectors.parse.docker import TRIAL_LABEL, TRIAL_VARIABLE
+from fairtrial.exporters.settings import NO_GRPC, asked_for, settings_of
 from fairtrial.middleware.core import config, presence
 from fairtrial.middleware.core.errors import ConfigError
 from fairtrial.middleware.core.masking import mask_url
@@ -215,23 +216,24 @@ def _engine_version(upstream: docker_upstream.DockerUpstream) -> str:
 
 
 def _otlp(environ: Mapping[str, str]) -> Finding:
-    url = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT")
-    if not url:
+    if not asked_for(environ):
         return Finding(
             "traces",
             "no",
             "OTEL_EXPORTER_OTLP_ENDPOINT is not set",
-            "set it to http://HOST:4318, where Jaeger or another OTLP/HTTP receiver listens",
+            "set it to http://HOST:4318, where Jaeger or another OTLP/HTTP receiver listens (docs/telemetry.md)",
         )
-    parts = urlsplit(url)
+    settings = settings_of(environ)
+    if settings.protocol == "grpc" and importlib.util.find_spec("grpc") is None:
+        return Finding("traces", "no", NO_GRPC)
     try:
-        port = parts.port or (443 if parts.scheme == "https" else 4318)
-        socket.create_connection((parts.hostname or "", port), timeout=2).close()
+        socket.create_connection(settings.address, timeout=2).close()
     except (OSError, ValueError) as error:
         return Finding(
-            "traces", "no", f"{mask_url(url)} does not answer ({error})", "runs go on; the record stays in the store"
+            "traces", "no", f"{settings.shown} does not answer ({error})", "runs go on; the traces wait in the store"
         )
-    return Finding("traces", "ok", f"{mask_url(url)} accepts connections")
+    complaints = "; ".join(settings.complaints) or None
+    return Finding("traces", "ok", f"{settings.shown} accepts connections ({settings.protocol})", complaints)
 
 
 def _network(environ: Mapping[str, str]) -> Iterator[Finding]:

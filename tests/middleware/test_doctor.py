@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -58,6 +59,15 @@ def test_a_trace_endpoint_is_tried(environ: dict[str, str]) -> None:
     refused = found(examine(environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": url}, []), "traces")
     assert refused.state == "no"
     assert "does not answer" in refused.text
+    assert found(examine(environ | {"OTEL_SDK_DISABLED": "true"}, []), "traces").state == "no"
+
+
+def test_traces_over_grpc_without_grpcio_are_told_the_remedy(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    more = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}
+    assert "fairtrial[grpc]" in found(examine(environ | more, []), "traces").text
 
 
 def test_proxies_are_shown_without_their_password_and_missing_certificates_named(environ: dict[str, str]) -> None:
