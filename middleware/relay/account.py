@@ -54,10 +54,6 @@ class Account:
         """One record of this connection; `t_ns` 0 is now."""
         self._feed.record(kind, payload, self._conn, msg, flags, t_ns)
 
-    def whole(self, kind: int, wire: bytes, head_bytes: int, msg: int, t_ns: int) -> None:
-        """A message that came whole; `kind` is that of its head."""
-        self._feed.record_whole(kind, wire, head_bytes, self._conn, msg, t_ns)
-
     def json(self, kind: int, value: dict[str, object], msg: int = 0, t_ns: int = 0) -> None:
         """One record with a JSON object."""
         self._feed.record_json(kind, value, self._conn, msg, 0, t_ns)

@@ -96,7 +96,7 @@ class Downward(Upward):
         msg, may_tunnel = (fifo[0].msg, fifo[0].may_tunnel) if fifo else (0, False)
         head_bytes = responses.take_whole(data)
         if head_bytes:
-            self.account.whole(_RESPONSE_HEAD, data, head_bytes, msg, t_ns)
+            self._record_whole(_RESPONSE_HEAD, data, head_bytes, self.conn, msg, t_ns)
             if may_tunnel and msg == self._msg:
                 self._no_tunnel(t_ns)
             if self._paused or self._queue is not None:

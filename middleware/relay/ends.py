@@ -181,8 +181,9 @@ class Link:
 
     def _readable(self) -> bool:
         """One read; False if there was nothing."""
+        recv = self._recv  # to call a slot by its attribute is slow: Python takes it for a method
         try:
-            data = self._recv(READ_BYTES)
+            data = recv(READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return False
         except OSError as error:
@@ -190,7 +191,8 @@ class Link:
             return True
         if data:
             if self._plain:
-                self.on_data(data, monotonic_ns())
+                on_data = self.on_data
+                on_data(data, monotonic_ns())
             else:
                 self._ingest(data, monotonic_ns())
         else:
@@ -286,8 +288,9 @@ class Link:
         if self._out:
             self._out += data
         else:
+            send = self._send
             try:
-                sent = self._send(data)
+                sent = send(data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:

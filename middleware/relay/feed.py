@@ -36,6 +36,7 @@ _pack: Final = HEAD.pack
 _HEAD_BYTES: Final = HEAD.size
 _MAX_HEAD: Final = 0xFFFF
 _WHOLE: Final = int(Flag.WHOLE)
+_DROPPED: Final = int(Flag.DROPPED)
 _SOCKET_BYTES: Final = 4 * 1024 * 1024
 _DATA_KINDS: Final = frozenset((Kind.REQUEST_DATA, Kind.RESPONSE_DATA, Kind.TUNNEL_UP, Kind.TUNNEL_DOWN))
 LAG_INTERVAL_S: Final = 0.050
@@ -167,9 +168,7 @@ class FeedSender:
         try:
             waiting = self._waiting + len(wire) + _HEAD_BYTES
             if waiting > self._limit or self._lost_records or head_bytes > _MAX_HEAD:
-                record = Record(kind, 0, conn, msg, t_ns, wire)
-                for part in parts_of_whole(record, head_bytes):  # what has room is said, each part for itself
-                    self.record(part.kind, part.payload, conn, msg, 0, t_ns)
+                self._record_without_room(kind, wire, head_bytes, conn, msg, t_ns)
                 return
             self._queue += (_pack(kind, _WHOLE, head_bytes, conn, msg, t_ns, len(wire)), wire)
             self._waiting = waiting
@@ -177,6 +176,30 @@ class FeedSender:
                 self._schedule()
         except Exception:  # noqa: BLE001 - observing fails open
             self.stats.swallowed += 1
+
+    def _record_without_room(self, kind: int, wire: bytes, head_bytes: int, conn: int, msg: int, t_ns: int) -> None:
+        """A whole message of which not all may find room: its body goes first, as in `record`."""
+        if head_bytes > _MAX_HEAD:
+            for part in parts_of_whole(Record(kind, 0, conn, msg, t_ns, wire), head_bytes):
+                self.record(part.kind, part.payload, conn, msg, 0, t_ns)
+            return
+        if self._lost_records and self._waiting < self._limit:
+            self._say_lost()
+        flags = _WHOLE
+        body_bytes = len(wire) - head_bytes
+        if body_bytes and self._waiting + len(wire) + _HEAD_BYTES > self._limit:
+            flags |= _DROPPED
+            self.stats.dropped_records += 1
+            self.stats.dropped_bytes += body_bytes
+            wire = wire[:head_bytes] + body_bytes.to_bytes(8, "big")
+        size = len(wire) + _HEAD_BYTES
+        if self._waiting + size > self._limit + RESERVE_BYTES:
+            self._count_lost(3 if body_bytes else 2, size, t_ns)
+            return
+        self._queue += (_pack(kind, flags, head_bytes, conn, msg, t_ns, len(wire)), wire)
+        self._waiting += size
+        if self._waiting >= self._next_look or self._timer is None:
+            self._schedule()
 
     def record_json(
         self, kind: int, value: dict[str, object], conn: int = 0, msg: int = 0, flags: int = 0, t_ns: int = 0

@@ -43,9 +43,9 @@ class PairState:
     __slots__ = (
         "_client", "_counters", "_dial_task", "_dialler", "_down_blind", "_eof_pending", "_finished", "_json",
         "_lessons", "_loop", "_msg", "_note_first", "_open_request", "_opened_ns", "_paused", "_pending",
-        "_pending_bytes", "_queue", "_record", "_refusing", "_refusing_as", "_relay", "_requests", "_responses",
-        "_route", "_said", "_settings", "_switching", "_timer", "_trial", "_tunnel", "_unseen", "_up_blind",
-        "_upstream", "account", "conn",
+        "_pending_bytes", "_queue", "_record", "_record_whole", "_refusing", "_refusing_as", "_relay", "_requests",
+        "_responses", "_route", "_said", "_settings", "_switching", "_timer", "_trial", "_tunnel", "_unseen",
+        "_up_blind", "_upstream", "account", "conn",
     )  # fmt: skip
 
     def __init__(self, relay: Owner, route: Route, client: Link, conn: int) -> None:
@@ -54,6 +54,7 @@ class PairState:
         self.account = account = Account(relay.feed, conn)
         self._record = account.record
         self._json = account.json
+        self._record_whole = relay.feed.record_whole
         self._note_first = account.note_first
         self._settings = relay.settings
         self._counters = relay.counters

@@ -24,7 +24,8 @@ from typing import Final
 
 from fairtrial.middleware.relay.ends import HangupWatch, Link
 
-_RECORD_BYTES: Final = 64 * 1024
+_RECORD_BYTES: Final = 16 * 1024
+"""The most that OpenSSL gives at once: one record."""
 
 
 def make_context(ca_files: Sequence[str] = (), *, ragged_visible: bool = True, system: bool = True) -> ssl.SSLContext:
@@ -116,17 +117,18 @@ class TlsLink(Link):
             self._decrypt(t_ns)
 
     def _decrypt(self, t_ns: int) -> None:
+        tls, incoming = self._tls, self._incoming
         pieces: list[bytes] = []
         ended: bool | None = None
         failed: OSError | None = None
         try:
             while True:
-                piece = self._tls.read(_RECORD_BYTES)
+                piece = tls.read(_RECORD_BYTES)
                 if not piece:
                     ended = False
                     break
                 pieces.append(piece)
-                if not (self._incoming.pending or self._incoming.eof or self._tls.pending()):
+                if not (incoming.pending or incoming.eof or tls.pending()):
                     break  # nothing is left: asking again would only raise, which costs as much as decrypting
         except ssl.SSLWantReadError:
             pass
@@ -139,7 +141,8 @@ class TlsLink(Link):
             failed = OSError(EPROTO, f"TLS: {error.reason or error}")
         self._flush()
         if pieces:
-            self.on_data(pieces[0] if len(pieces) == 1 else b"".join(pieces), t_ns)
+            on_data = self.on_data
+            on_data(pieces[0] if len(pieces) == 1 else b"".join(pieces), t_ns)
         if self.closed:
             return
         if failed is not None:

@@ -70,7 +70,7 @@ class Upward(Switching):
             if trial != self._trial:
                 self._trial = trial
                 self._record(Kind.NOTE, trial_note(trial), self._msg, 0, t_ns)
-            self.account.whole(_REQUEST_HEAD, data, head_bytes, self._msg, t_ns)
+            self._record_whole(_REQUEST_HEAD, data, head_bytes, self.conn, self._msg, t_ns)
         except Exception as error:  # noqa: BLE001 - observing fails open: the bytes have passed
             self._relay.swallow(error)
 

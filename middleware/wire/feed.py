@@ -96,7 +96,9 @@ class Flag(IntFlag):
     INTERIM = 2
     """RESPONSE_HEAD is a 1xx that is not 101."""
     WHOLE = 4
-    """REQUEST_HEAD or RESPONSE_HEAD whose payload is a whole message: a head of `head` bytes, then the body."""
+    """REQUEST_HEAD or RESPONSE_HEAD whose payload is a whole message: a head of `head` bytes, then the body (with
+    DROPPED: the count of its bytes).
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +140,12 @@ def encode(kind: int, payload: bytes, *, conn: int = 0, msg: int = 0, t_ns: int 
 def parts_of_whole(record: Record, head_bytes: int) -> list[Record]:
     """Head, data (if there is any) and end of a message that came as one record."""
     kind, conn, msg, t_ns, wire = record.kind, record.conn, record.msg, record.t_ns, record.payload
+    body, flags = wire[head_bytes:], record.flags & Flag.DROPPED
+    wire_bytes = head_bytes + (int.from_bytes(body, "big") if flags else len(body))
     parts = [Record(kind, 0, conn, msg, t_ns, wire[:head_bytes])]
-    if len(wire) > head_bytes:
-        parts.append(Record(kind + 1, 0, conn, msg, t_ns, wire[head_bytes:]))
-    parts.append(Record(kind + 2, 0, conn, msg, t_ns, _ENDS[kind] % len(wire)))
+    if body:
+        parts.append(Record(kind + 1, flags, conn, msg, t_ns, body))
+    parts.append(Record(kind + 2, 0, conn, msg, t_ns, _ENDS[kind] % wire_bytes))
     return parts
 
 

@@ -297,3 +297,21 @@ async def test_more_records_than_one_call_takes_arrive_in_order() -> None:
     assert feed.waiting_bytes == 0
     feed.close()
     far.close()
+
+
+async def test_a_whole_message_for_which_there_is_no_room_at_all_is_counted() -> None:
+    feed = FeedSender(None, limit_bytes=1000)
+    feed.record(Kind.RESPONSE_HEAD, bytes(RESERVE_BYTES))
+    feed.record_whole(Kind.REQUEST_HEAD, bytes(1000), 990, conn=1, msg=1, t_ns=5)
+    feed.record_whole(Kind.REQUEST_HEAD, bytes(1000), 1000, conn=1, msg=2, t_ns=5)
+    assert feed.stats.lost_records == 3 + 2
+    near, far = pair()
+    feed.attach(near)
+    decoder = Decoder()
+    await until(far, decoder, 1)
+    feed.record_whole(Kind.REQUEST_HEAD, b"head", 4, conn=1, msg=3, t_ns=5)
+    records = await until(far, decoder, 3)
+    assert [record.kind for record in records] == [Kind.LOST, Kind.REQUEST_HEAD, Kind.REQUEST_END]
+    assert records[0].json()["records"] == 5
+    feed.close()
+    far.close()
