@@ -1,7 +1,7 @@
 """The observer process of `fairtrial serve`: its composition root, beside `app.py`, which is that of `run`.
 
 In: the feed of a relay that lives for weeks, on an inherited socket.  Out: trials in the store, traces, and now and
-then a STATUS back: {open_trials, opened, closed, unassigned, store, faults}.
+then a STATUS back: {open_trials, opened, closed, unassigned, store, metrics, faults}.
 
 A trial is opened by its first call and closed when it is idle, when an operator says so, and at the end; then it is
 judged, stored, exported, and leaves the memory.  Closing is done one by one beside the reading, verdicts in a thread.
@@ -19,12 +19,15 @@ import signal
 import socket
 import sqlite3
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from fairtrial import __version__
 from fairtrial.middleware.closing import recover_orphans
 from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.hello import Hello, ServeInfo, parse_hello
+from fairtrial.middleware.core.observations import GapSeen, Observation, decode
 from fairtrial.middleware.core.selfevents import ExportFailed, Journal, RecordIgnored, StoreFailed
 from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.observer.feeding import open_link, read_feed, send
@@ -32,11 +35,16 @@ from fairtrial.middleware.observer.traces import Traces, traces_asked_for
 from fairtrial.middleware.observer.trials import OpenedTrial, OpenTrials
 from fairtrial.middleware.steps.trials import TrialResolver
 from fairtrial.middleware.store.database import open_database
+from fairtrial.middleware.store.exports import Counts
 from fairtrial.middleware.store.queries import list_open_rows
 from fairtrial.middleware.store.writer import StoreWriter
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.exchange import ExchangeTracker
 from fairtrial.middleware.wire.session import KeyDigest
+
+if TYPE_CHECKING:
+    from fairtrial.exporters.prometheus import Metrics
+    from fairtrial.middleware.observer.page import MetricsPage
 
 TICK_S: Final = 1.0
 MAX_CLOSING: Final = 500
@@ -80,15 +88,22 @@ class ManyTrials:
         self._hello = hello
         self._link = link
         self._journal = journal
-        serve = hello.serve or ServeInfo()
+        self._serve = serve = hello.serve or ServeInfo()
         host = this_host()
         settings = config.load(hello.config, {}, {})
         self._writer = StoreWriter(Path(hello.store), journal)
         self._traces: Traces | None = None
         if traces_asked_for():
             self._traces = Traces(Path(hello.store), journal, host=host.name, config=settings.export)
+        self._lost_records = 0
+        self._metrics: Metrics | None = None
+        if serve.metrics is not None:
+            from fairtrial.exporters.prometheus import Metrics  # late: only who is scraped pays for it
+
+            self._metrics = Metrics(version=__version__, stall_s=settings.verdict.stall_s)
+        self._page: MetricsPage | None = None
         self._trials = OpenTrials(
-            hello, self._writer, journal, host, thresholds=settings.verdict, on_opened=self._want_trace
+            hello, self._writer, journal, host, thresholds=settings.verdict, on_opened=self._on_opened
         )
         self._resolver = TrialResolver(
             tokens=self._trials,
@@ -98,7 +113,7 @@ class ManyTrials:
             on_opened=self._trials.open,
         )
         self._tracker = ExchangeTracker(
-            Source("door.model", self._trials.take, host=host),
+            Source("door.model", self._sink, host=host),
             trial_of_token=self._trials,
             assigns=self._resolver,
             keys=KeyDigest(os.urandom(32)),
@@ -109,7 +124,17 @@ class ManyTrials:
         self._closed = 0
         self._tasks: list[asyncio.Task[None]] = []
 
-    def _want_trace(self, trial: str, root_span_id: str) -> None:
+    def _sink(self, observation: Observation) -> None:
+        if self._metrics is not None:
+            self._metrics.take(observation)
+        if observation.kind == GapSeen.kind:
+            gap = decode(observation)
+            self._lost_records += (gap.lost_records or 0) if isinstance(gap, GapSeen) else 0
+        self._trials.take(observation)
+
+    def _on_opened(self, trial: str, root_span_id: str) -> None:
+        if self._metrics is not None:
+            self._metrics.opened(trial)
         if self._traces is not None:
             self._traces.want(self._writer, trial, root_span_id, None)
 
@@ -117,6 +142,11 @@ class ManyTrials:
         """Go on where a predecessor was, answer READY, begin to close what is idle."""
         if self._hello.resumed:
             self._take_over()
+        if self._metrics is not None and self._serve.metrics is not None:
+            from fairtrial.middleware.observer.page import MetricsPage
+
+            self._page = MetricsPage(self._metrics, self._refresh_metrics, hosts=self._serve.hosts)
+            await self._page.open(*self._serve.metrics)
         if self._traces is not None:
             for sentence in self._traces.complaints:
                 self._journal.note(ExportFailed(label="settings", detail=sentence))
@@ -193,6 +223,8 @@ class ManyTrials:
 
     async def _close(self, opened: OpenedTrial, *, whole: bool, why: str) -> None:
         closed = await asyncio.to_thread(self._trials.judge, opened, whole=whole, why=why)
+        if self._metrics is not None:
+            self._metrics.closed(closed.record)
         if self._traces is not None:
             await asyncio.to_thread(self._traces.put, closed.record, root_span_id=closed.root_span_id)
 
@@ -220,8 +252,28 @@ class ManyTrials:
             "closed": self._closed,
             "unassigned": sum(self._resolver.unassigned.values()),
             "store": self._writer.failed,
+            "metrics": None if self._page is None else self._page.trouble,
             "faults": self._tracker.faults,
         }
+
+    def _refresh_metrics(self) -> None:
+        """Our own counters, as a scrape wants them."""
+        if self._metrics is None:
+            return
+        spans = Counts() if self._traces is None else self._traces.counts()
+        errors: Counter[str] = Counter({"tracker": self._tracker.faults})
+        for (event, _label), times in self._journal.counts.items():
+            errors[event] += times
+        self._metrics.own(
+            dropped={
+                "records": self._lost_records,
+                "rows": self._writer.kept_in_memory,
+                "spans": spans.lost,
+                "unassigned": sum(self._resolver.unassigned.values()),
+            },
+            errors=errors,
+            spans={"produced": spans.produced, "exported": spans.exported, "pending": spans.pending},
+        )
 
     async def _recover(self) -> None:
         try:
@@ -237,6 +289,8 @@ class ManyTrials:
         self._closing.put_nowait(None)
         closing, ticking = self._tasks
         ticking.cancel()
+        if self._page is not None:
+            await self._page.close()
         await closing
         await asyncio.to_thread(self._writer.flush, 5.0)
         if self._traces is not None:

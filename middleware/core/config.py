@@ -153,10 +153,14 @@ class ServeConfig:
     )
     health: str = dataclasses.field(
         default="127.0.0.1:8789",
-        metadata=_doc("Where /healthz, /readyz and /startupz answer: HOST:PORT; empty: nowhere."),
+        metadata=_doc("Where /healthz, /readyz and /startupz answer: HOST:PORT, or off."),
     )
     health_hosts: str = dataclasses.field(
-        default="", metadata=_doc("Host names by which they may be asked for, besides addresses and localhost.")
+        default="",
+        metadata=_doc("Host names by which they and /metrics may be asked for, besides addresses and localhost."),
+    )
+    metrics: str = dataclasses.field(
+        default="127.0.0.1:9464", metadata=_doc("Where /metrics answers Prometheus: HOST:PORT, or off.")
     )
 
 

@@ -40,6 +40,10 @@ class ServeInfo(Record, frozen=True, kw_only=True):
     """The path's token is `SECRET.NAME`, not `NAME`."""
     idle_s: float = 1800.0
     max_trials: int = 2000
+    metrics: tuple[str, int] | None = None
+    """Address and port of the metrics page."""
+    hosts: list[str] = []
+    """Names by which that page may be asked for, besides addresses and localhost."""
 
 
 class Hello(Record, frozen=True, kw_only=True):

@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import ipaddress
 import json
 import re
 from collections.abc import Callable, Collection
 from typing import Final, cast
 from urllib.parse import unquote
+
+from fairtrial.middleware.core.hosts import is_our_host
 
 MAX_HEAD_BYTES: Final = 8192
 MAX_CONNECTIONS: Final = 64
@@ -53,7 +54,7 @@ class HealthPages:
     ) -> None:
         self._report = report
         self._over = over
-        self._hosts = frozenset(hosts) | {"localhost"}
+        self._hosts = frozenset(hosts)
         self._secret = secret
         self.connections = 0
 
@@ -72,7 +73,7 @@ class HealthPages:
 
     def _page(self, method: str, path: str, headers: dict[str, list[str]]) -> tuple[int, dict[str, object]]:
         host = headers["host"][0]
-        if not self._knows(host):
+        if not is_our_host(host, self._hosts):
             return 403, {"why": "this Host is not ours; name it in serve.health_hosts"}
         if any(origin.partition("://")[2] != host for origin in headers.get("origin", [])):
             return 403, {"why": "the request comes from another site's page"}
@@ -93,14 +94,6 @@ class HealthPages:
                 return 401, {"why": "Authorization: Bearer with serve.access_token is missing"}
         self._over(unquote(over[1]))
         return 202, {"status": "accepted"}
-
-    def _knows(self, host: str) -> bool:
-        bare = host.partition("]")[0].removeprefix("[") if host.startswith("[") else host.partition(":")[0]
-        try:
-            ipaddress.ip_address(bare)
-        except ValueError:
-            return bare.lower() in self._hosts
-        return True
 
 
 class HealthConnection(asyncio.Protocol):

@@ -263,6 +263,8 @@ class Serving:
                 "guarded": self._plan.secret is not None,
                 "idle_s": self._serve.idle_s,
                 "max_trials": self._serve.max_trials,
+                "metrics": None if self._plan.metrics is None else [self._plan.metrics.host, self._plan.metrics.port],
+                "hosts": sorted(self._plan.health_hosts),
             },
             "config": self._observed_settings(),
         }

@@ -83,7 +83,7 @@ def build_parser() -> argparse.ArgumentParser:
         default=[],
         help="HOST:PORT or unix:/PATH of an upstream's door; without NAME: HOST:PORT of the first door",
     )
-    add("--health", metavar="ADDR", help="HOST:PORT of /healthz, /readyz, /startupz; empty: none")
+    add("--health", metavar="ADDR", help="HOST:PORT of /healthz, /readyz, /startupz, or off")
     add("--store", metavar="PATH", help="the SQLite file")
     add("--run", metavar="NAME", help="the run that the trials belong to")
     add("--drain", metavar="S", type=float, help="seconds that open calls may go on after SIGTERM")

@@ -61,6 +61,7 @@ class ServePlan:
     config: config.Config
     doors: tuple[DoorPlan, ...]
     health: Place | None
+    metrics: Place | None
     health_hosts: frozenset[str]
     secret: str | None = field(repr=False)
     store: str
@@ -108,7 +109,8 @@ def plan(settings: config.Config, environ: Mapping[str, str], cwd: str) -> Serve
     return ServePlan(
         config=settings,
         doors=doors,
-        health=parse_place("serve.health", serve.health) if serve.health else None,
+        health=_page("serve.health", serve.health),
+        metrics=_page("serve.metrics", serve.metrics),
         health_hosts=frozenset(name.strip().lower() for name in serve.health_hosts.split(",") if name.strip()),
         secret=secret,
         store=config.store_path(settings, environ, cwd),
@@ -144,6 +146,17 @@ def parse_place(key: str, text: str) -> Place:
 
 
 # --- how it works ---------------------------------------------------------------------------------------------------
+
+
+def _page(key: str, text: str) -> Place | None:
+    if text in ("", "off"):
+        return None
+    place = parse_place(key, text)
+    if place.path:
+        raise ConfigError(
+            f"`{key}` is {text!r}, a unix socket.", remedy="Give an address and a port: probes ask for these.", key=key
+        )
+    return place
 
 
 def _check_numbers(serve: config.ServeConfig) -> None:

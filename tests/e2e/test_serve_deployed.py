@@ -128,6 +128,7 @@ def test_it_serves_read_only_without_root_and_without_capabilities(
         "PYTHONDONTWRITEBYTECODE": "1",
         "FAIRTRIAL_SERVE__PORT": str(port),
         "FAIRTRIAL_SERVE__HEALTH": f"127.0.0.1:{health}",
+        "FAIRTRIAL_SERVE__METRICS": f"127.0.0.1:{free_port()}",
         "FAIRTRIAL_SERVE__UPSTREAMS": f"anthropic={upstream.url}",
         "FAIRTRIAL_SERVE__ACCESS_TOKEN": SECRET,
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from fairtrial import __version__
 from fairtrial.middleware.sidecar import STATUS_S
 from fairtrial.middleware.store.database import open_database
 from fairtrial.middleware.store.queries import TrialRow, list_trials
@@ -154,6 +156,55 @@ def test_more_trials_than_may_be_open_close_the_oldest(fed: Fed) -> None:
     assert STATUS_S < 30
     fed.say(Kind.BYE, {})
     assert fed.process.wait(30) == 0
+
+
+def test_prometheus_finds_what_passed_and_strangers_find_nothing(fed: Fed) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    fed.hello(serve={"idle_s": 600.0, "metrics": ["127.0.0.1", port], "hosts": ["sidecar.internal"]})
+    fed.call("/t/one/v1/messages")
+    fed.call("/t/two/v1/messages")
+    fed.say(Kind.NOTE, {"event": "trial.over", "trial": "one"})
+
+    def scraped() -> dict[str, float]:
+        status, page = get(port, {"Host": "sidecar.internal"})
+        assert status == 200
+        lines = [line.rpartition(" ") for line in page.splitlines() if line and not line.startswith("#")]
+        return {name: float(value) for name, _, value in lines}
+
+    until_ns = time.monotonic_ns() + 30_000_000_000
+    while (seen := scraped()).get("fairtrial_open_trials") != 1.0 or not any("fairtrial_trials" in n for n in seen):
+        assert time.monotonic_ns() < until_ns, seen
+        time.sleep(0.05)
+    attempts = {name: value for name, value in seen.items() if name.startswith("fairtrial_api_attempts_total{")}
+    assert sum(attempts.values()) == 2 and 'provider="anthropic"' in next(iter(attempts))
+    assert seen['fairtrial_build{version="' + __version__ + '"}'] == 1
+    assert get(port, {"Host": "evil.example"})[0] == 403
+    assert get(port, {"Host": "localhost", "Origin": "http://evil.example"})[0] == 403
+    fed.say(Kind.BYE, {})
+    assert fed.process.wait(30) == 0
+
+
+def test_a_metrics_port_that_is_taken_is_said_and_costs_nothing_else(fed: Fed) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        fed.hello(serve={"metrics": ["127.0.0.1", port]})
+        trouble = fed.hear(Kind.STATUS)["metrics"]
+        assert f"127.0.0.1:{port}" in str(trouble) and "serve.metrics" in str(trouble)
+        fed.call("/t/one/v1/messages")
+        fed.say(Kind.BYE, {})
+        assert fed.process.wait(30) == 0
+    assert [row.name for row in fed.rows()] == ["one"]
+
+
+def get(port: int, headers: dict[str, str]) -> tuple[int, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", "/metrics", headers=headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
 
 
 def test_records_that_make_no_sense_do_not_end_it(fed: Fed) -> None:

@@ -116,6 +116,7 @@ class Serve:
             "XDG_STATE_HOME": str(self.home / "state"),
             "PYTHONPATH": str(ROOT),
             "LANG": "C.UTF-8",
+            "FAIRTRIAL_SERVE__METRICS": "off",
         }
         self.store = self.home / "state" / "fairtrial" / "store.db"
 

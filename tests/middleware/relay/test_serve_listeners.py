@@ -17,7 +17,7 @@ TWO = {"a": "http://127.0.0.1:1", "b": "http://127.0.0.1:2"}
 
 
 def planned(**serve: object) -> ServePlan:
-    return plan(config.load({"serve": {"port": 0, "health": "", **serve}}, {}, {}), {"HOME": "/nowhere"}, "/")
+    return plan(config.load({"serve": {"port": 0, "health": "off", **serve}}, {}, {}), {"HOME": "/nowhere"}, "/")
 
 
 @pytest.fixture

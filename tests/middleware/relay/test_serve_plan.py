@@ -100,6 +100,8 @@ def test_what_is_no_place_names_its_setting(text: str) -> None:
         ({"upstreams": {"a": "https://a"}, "drain_s": -1}, "serve.drain_s"),
         ({"upstreams": {"a": "https://a"}, "max_trials": 0}, "serve.max_trials"),
         ({"upstreams": {"a": "https://a"}, "health": "somewhere"}, "serve.health"),
+        ({"upstreams": {"a": "https://a"}, "health": "unix:/x"}, "serve.health"),
+        ({"upstreams": {"a": "https://a"}, "metrics": "9464"}, "serve.metrics"),
         ({"upstreams": {"a": "https://a"}, "access_token": "short"}, "not fit for a path"),
         ({"upstreams": {"a": "https://a"}, "access_token": "with/slash" * 4}, "not fit for a path"),
         ({"upstreams": {"a": "https://a"}, "access_file": "/nowhere/at/all"}, "cannot be read"),
@@ -200,6 +202,7 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "max_trials": ("4", 4),
     "health": ("127.0.0.1:5", "127.0.0.1:5"),
     "health_hosts": ("a,b", "a,b"),
+    "metrics": ("127.0.0.1:6", "127.0.0.1:6"),
 }
 
 
