@@ -164,6 +164,15 @@ def test_no_cut_changes_what_requests_are_and_no_byte_is_lost(data: bytes, point
     assert out == data
 
 
+def test_what_came_before_a_half_head_is_no_part_of_its_length() -> None:
+    """Requests that were held behind an upgrade come at once, and may be more than the bound of a head together."""
+    framer = RequestFramer()
+    events = framer.feed(REQUESTS[0] * 40 + b"GET /half")
+    assert not framer.dead
+    events += framer.feed(b" HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert [event.target for event in events if isinstance(event, RequestHead)] == [b"/a"] * 40 + [b"/half"]
+
+
 # --- responses ------------------------------------------------------------------------------------------------------
 
 
