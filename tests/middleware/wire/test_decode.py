@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairtrial.middleware.wire.decode import MAX_DECODED_BYTES, RATIO_FROM_BYTES, BodyDecoder, decode_whole
+from fairtrial.middleware.wire.decode import MAX_DECODED_BYTES, MAX_RATIO, RATIO_FROM_BYTES, BodyDecoder, decode_whole
 
 TEXT = b'{"delta":"hello world"}\n' * 300
 
@@ -60,6 +60,16 @@ def test_a_bomb_is_given_up_within_the_bounds(encoding: str) -> None:
     assert decoder.failed is not None
     assert total <= 4 * RATIO_FROM_BYTES < MAX_DECODED_BYTES
     assert largest <= 1 << 20
+
+
+def test_a_body_that_is_no_bomb_is_given_up_at_the_bound_too() -> None:
+    """At a ratio of about 100, as of dull text, the bytes themselves are counted."""
+    packed = gzip.compress(b"".join(b"%08d" % (n // 40) for n in range((72 << 20) // 8)), 6)
+    assert MAX_DECODED_BYTES // len(packed) < MAX_RATIO
+    decoder = BodyDecoder("gzip")
+    total = sum(len(piece) for i in range(0, len(packed), 65536) for piece in decoder.feed(packed[i : i + 65536]))
+    assert decoder.failed == f"more than {MAX_DECODED_BYTES} decoded bytes"
+    assert total <= MAX_DECODED_BYTES
 
 
 @given(encoding=st.sampled_from(["gzip", "deflate", "br", "zstd"]), body=st.binary(max_size=300))

@@ -193,6 +193,35 @@ def test_a_compaction_has_no_tools_by_path_or_by_codexs_word() -> None:
     assert read(request(), f"{PATH}/input_tokens").operation == "count_tokens"
 
 
+def test_what_a_call_is_for_is_kept_where_codex_says_it() -> None:
+    for kind in ("compaction", "memory", "prewarm"):
+        assert read(request(), x_codex_turn_metadata=json.dumps({"request_kind": kind})).purpose == kind
+        said = {"x-codex-turn-metadata": json.dumps({"request_kind": kind})}
+        assert facts(client_metadata=said).purpose == kind
+    assert read(request(), x_codex_turn_metadata='{"request_kind": "turn"}').purpose is None
+    assert read(request(), x_openai_subagent="review").purpose == "review"
+    assert read(request(), x_openai_subagent="\x1b[31m").purpose is None
+    # Where the history is at the server, nothing else tells a compaction.
+    assert read(request(previous_response_id="resp_1"), f"{PATH}/compact").purpose == "compaction"
+
+
+def test_what_the_handshake_of_a_websocket_was_for_is_not_what_its_calls_are_for() -> None:
+    """Codex 0.171.0 opens it with a warm-up: its ids hold for all calls, its purpose for none of them."""
+    handshake = json.dumps({"request_kind": "prewarm", "session_id": "s", "thread_id": "t", "parent_thread_id": "p"})
+    call = read(request(type="response.create"), x_codex_turn_metadata=handshake)
+    assert (call.purpose, call.session, call.agent, call.parent_agent) == (None, digest("s"), digest("t"), digest("p"))
+    own = {"x-codex-turn-metadata": json.dumps({"request_kind": "compaction"})}
+    assert read(request(type="response.create", client_metadata=own), x_codex_turn_metadata=handshake).purpose == (
+        "compaction"
+    )
+
+
+def test_what_is_continued_at_the_server_is_named() -> None:
+    assert facts(previous_response_id="resp_1").previous_response == "resp_1"
+    assert facts(previous_response_id=None).previous_response is None
+    assert facts(previous_response_id={"a": 1}).previous_response is None
+
+
 def test_what_a_retry_changes_is_not_in_the_body_digest() -> None:
     same = facts().body_digest
     assert facts(stream=False).body_digest == same
