@@ -16,10 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from fairtrial.middleware.core.records import CallRole
 from fairtrial.middleware.steps.attempts import MAIN_AGENT, FoldedCall, Lineage
 from fairtrial.middleware.steps.identity import session_key
+
+MAX_PARENTS: Final = 64
+"""Of so many subagents, the youngest, one without ids may be the child."""
 
 
 @dataclass(slots=True)
@@ -62,7 +66,7 @@ def lineages(calls: Sequence[FoldedCall], roles: Sequence[CallRole]) -> list[Lin
         key: Hashable = request.agent or (session_key(request), request.first_user_digest or call.id)
         agent = agents.get(key)
         if agent is None:
-            agent = agents[key] = _born(call, main, list(agents.values()), by_id)
+            agent = agents[key] = _born(call, main, list(agents.values())[-MAX_PARENTS:], by_id)
             if request.agent is not None:
                 by_id[request.agent] = agent
         agent.calls.append(call)

@@ -174,7 +174,7 @@ def fold(attempts: Iterable[SeenAttempt]) -> list[FoldedCall]:
             _note_twin(call, [c for key in keys if key[0] == "body" for c in recent.get(key, [])])
         for key in keys:
             known = recent.setdefault(key, [])
-            if call not in known:
+            if not any(call is other for other in known):
                 known.append(call)
                 del known[:-MAX_RECENT]
     return calls

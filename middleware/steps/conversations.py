@@ -19,8 +19,8 @@ from fairtrial.middleware.steps.identity import extends, same_history
 
 MAX_THREADS: Final = 64
 """Conversations kept that begin with the same words."""
-MAX_ROOTS: Final = 16_384
-"""First words kept of all tenants; those that were silent longest are forgotten."""
+MAX_ALL: Final = 8192
+"""Conversations kept of all tenants; those whose first words were silent longest are forgotten."""
 
 Tenant = tuple[str | None, str | None]
 """(keyed digest of the API key, peer): within it a client's own words count."""
@@ -76,6 +76,11 @@ class Conversations(Generic[Owner]):
 
     def __init__(self) -> None:
         self._roots: OrderedDict[tuple[Tenant, str], _Root[Owner]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        """Conversations kept."""
+        return self._count
 
     def find(self, request: RequestFacts, tenant: Tenant, now_ns: int) -> Place[Owner]:
         """Where a request of nobody known belongs.  It has not been taken yet: `advance` its thread, or `begin` one."""
@@ -119,23 +124,30 @@ class Conversations(Generic[Owner]):
             return None
         thread = Thread(owner=owner, last=request, live=1)
         root.threads.append(thread)
+        self._count += 1
         if len(root.threads) > MAX_THREADS:
             del root.threads[0]
+            self._count -= 1
+        while self._count > MAX_ALL:
+            _, oldest = self._roots.popitem(last=False)
+            self._count -= len(oldest.threads)
         return thread
 
     def drop(self, owner: Owner) -> None:
         """The owner is gone: its threads lead nowhere."""
         for root in self._roots.values():
-            if any(thread.owner is owner for thread in root.threads):
-                root.threads = [thread for thread in root.threads if thread.owner is not owner]
+            kept = [thread for thread in root.threads if thread.owner is not owner]
+            self._count -= len(root.threads) - len(kept)
+            root.threads = kept
 
     def expire(self, oldest_ns: int) -> None:
         """Forget first words that were not heard since."""
         while self._roots:
             key, root = next(iter(self._roots.items()))
-            if root.last_ns >= oldest_ns and len(self._roots) <= MAX_ROOTS:
+            if root.last_ns >= oldest_ns and len(self._roots) <= MAX_ALL:
                 return
             del self._roots[key]
+            self._count -= len(root.threads)
 
     def _root(self, request: RequestFacts, tenant: Tenant, now_ns: int) -> _Root[Owner] | None:
         if request.first_user_digest is None or not request.message_digests:
