@@ -30,6 +30,8 @@ VARIABLES: Final[Mapping[str, tuple[str, ...]]] = {
     "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
     "gemini": ("GOOGLE_GEMINI_BASE_URL",),
 }
+SOCKETS: Final[Mapping[str, str]] = {"anthropic": "ANTHROPIC_UNIX_SOCKET"}
+"""Where a provider's client can be told of a unix socket, which it then takes whatever its base URL says."""
 _PROVIDER_OF: Final = {variable: name for name, variables in VARIABLES.items() for variable in variables}
 
 _SIGNED: Final = frozenset(
@@ -106,11 +108,15 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class DoorPlan:
-    """A door to open.  `origin` such as `https://host:8443`; `name` is the provider, or the variable or setting."""
+    """A door to open.  `origin` such as `https://host:8443`; `name` is the provider, or the variable or setting.
+
+    `socket`: the door is itself a unix socket, and its variables hold the socket's path.
+    """
 
     name: str
     origin: str
     pointers: tuple[Pointer, ...] = ()
+    socket: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +178,18 @@ def plan_doors(environ: Mapping[str, str], wishes: Wishes) -> EnvironmentPlan:
     """Which doors to open for this command, which variables they serve, and what cannot be served."""
     planner = _Planner(environ, wishes)
     for provider, variables in VARIABLES.items():
-        planner.provider(provider, variables)
+        if (path := environ.get(SOCKETS.get(provider, ""), "")).startswith("/"):
+            planner.socket(provider, SOCKETS[provider], path)
+        else:
+            planner.provider(provider, variables)
     for variable, url in wishes.routes.items():
         if variable not in _PROVIDER_OF:
             planner.point(variable, variable, url, "asked for by --route")
     planner.unseen_clouds()
     return EnvironmentPlan(
-        doors=(*planner.doors(), *wishes.extra), joined=tuple(planner.joined), notes=tuple(planner.notes)
+        doors=(*planner.sockets, *planner.doors(), *wishes.extra),
+        joined=tuple(planner.joined),
+        notes=tuple(planner.notes),
     )
 
 
@@ -192,7 +203,7 @@ def child_environment(
     trace: TraceContext,
 ) -> ChildEnvironment:
     """The environment of the command.  `door_urls`: door name -> `http://127.0.0.1:PORT/t/TOKEN`; a door that is
-    missing there was not opened and its variables stay as they are.
+    missing there was not opened and its variables stay as they are.  Of a socket door it is `unix://PATH`.
     """
     changes: dict[str, tuple[str, str]] = {}
     for door in plan.doors:
@@ -200,7 +211,8 @@ def child_environment(
         if base is None:
             continue
         for pointer in door.pointers:
-            changes[pointer.variable] = (point_to(base, pointer.rest, pointer.login), pointer.why)
+            url = base.removeprefix("unix://") if door.socket else point_to(base, pointer.rest, pointer.login)
+            changes[pointer.variable] = (url, pointer.why)
     hosts = {urlsplit(url).hostname or "" for url in door_urls.values()}
     for name, value in _no_proxy(environ, (*_LOOPBACK, *sorted(hosts - {""} - set(_LOOPBACK)))).items():
         changes[name] = (value, "a proxy must not stand between the command and the doors")
@@ -291,6 +303,18 @@ class _Planner:
         self._doors: dict[str, tuple[str, list[Pointer]]] = {}
         self.joined: list[Joined] = []
         self.notes: list[Note] = []
+        self.sockets: list[DoorPlan] = []
+
+    def socket(self, provider: str, variable: str, path: str) -> None:
+        """A door in the place of a client's socket.  Its base URL stays: through a socket it names no place."""
+        trial = self._environ.get("FAIRTRIAL_TRIAL", "")
+        if trial and path.rpartition("/")[0].endswith(f"/{trial[-12:]}"):
+            self.joined.append(Joined(variable, provider))
+            return
+        pointer = Pointer(variable, "", "", "the socket that the variable held is behind the door")
+        self.sockets.append(DoorPlan(provider, f"unix://{path}", (pointer,), socket=True))
+        text = f"{variable} is set: {', '.join(VARIABLES[provider])} stays as it is."
+        self.notes.append(Note("environment.socket", text))
 
     def doors(self) -> Iterable[DoorPlan]:
         return [DoorPlan(name, origin, tuple(pointers)) for name, (origin, pointers) in self._doors.items()]

@@ -20,6 +20,7 @@ from fairtrial.middleware.core.errors import HostError
 
 MAX_SOCKET_PATH_BYTES: Final = 107
 DOCKER_SOCKET: Final = "docker.sock"
+MODEL_SOCKET: Final = "model.sock"
 _LONGEST_NAME: Final = f"/{DOCKER_SOCKET}"
 DOORS: Final = "doors.json"
 _ID_TAIL: Final = 12

@@ -23,7 +23,6 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, ParamSpec, TypeVar
-from urllib.parse import urlsplit
 
 from fairtrial.middleware.core import clock, presence
 from fairtrial.middleware.core.errors import EX_TEMPFAIL, CommandError, HostError, OwnBug, UpstreamError
@@ -32,6 +31,7 @@ from fairtrial.middleware.relay.child import ExitStatus
 from fairtrial.middleware.relay.environment import Mutation, Note
 from fairtrial.middleware.relay.feed import FeedSender
 from fairtrial.middleware.relay.launcher import Launched, Launcher
+from fairtrial.middleware.relay.model import ModelDoor, SocketDoor
 from fairtrial.middleware.relay.observer_link import ObserverLink, Verdict
 from fairtrial.middleware.relay.prepare import Prepared
 from fairtrial.middleware.relay.relay import Relay, new_event_loop, unix_listener
@@ -156,15 +156,21 @@ class Session:
                     upstream=plan.name,
                 ) from error
             try:
-                door = await self._relay.open_model_door(upstream)
+                if plan.socket:
+                    door: ModelDoor = self._relay.open_door(
+                        upstream,
+                        unix_listener(os.path.join(prepared.runtime.path, runtime_dir.MODEL_SOCKET)),
+                        lambda upstream, dialler, listener: SocketDoor(upstream, dialler, listener, prepared.trial),
+                    )
+                else:
+                    door = await self._relay.open_model_door(upstream)
             except OSError as error:
                 raise HostError(
                     f"The door for {plan.name} cannot listen on loopback: {error.strerror or error}.",
                     remedy="Check that 127.0.0.1 is up (ip link set lo up) and that files may be opened (ulimit -n).",
                     errno=error.errno,
                 ) from error
-            url = door.url(prepared.token)
-            self._door_urls[plan.name] = url
+            self._door_urls[plan.name] = f"unix://{door.path}" if door.path else door.url(prepared.token)
             self._doors.append(
                 {
                     "name": plan.name,
@@ -172,7 +178,7 @@ class Session:
                     "host": upstream.host,
                     "port": upstream.port,
                     "base_path": upstream.base_path,
-                    "door_port": urlsplit(url).port,
+                    "door_port": door.port,
                 }
             )
         changed = environment.child_environment(
@@ -189,7 +195,7 @@ class Session:
         self._command = adapted.command
         self._variables = {**changed.variables, **adapted.variables}
         self._mutations = [*changed.mutations, *adapted.mutations]
-        ports = {int(str(door["door_port"])): str(door["name"]) for door in self._doors}
+        ports = {int(str(door["door_port"])): str(door["name"]) for door in self._doors if door["door_port"]}
         prepared.runtime.write_doors(prepared.trial, ports, await self._open_docker_door())
         others_at_start = 0
         if (engine := prepared.docker.url) is not None:

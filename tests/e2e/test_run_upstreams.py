@@ -227,6 +227,23 @@ def test_an_upstream_on_a_unix_socket(home: Path, project: Path, tmp_path: Path,
     assert under.trial.coverage.families["model_api"].level == "full", under.told()
 
 
+def test_claude_code_by_the_socket_that_it_was_told_of_is_seen_and_its_requests_stay_as_they_are(
+    claude: Path, home: Path, project: Path, tmp_path: Path, short: Path
+) -> None:
+    """ANTHROPIC_UNIX_SOCKET beats the base URL, of which only path and Host are left."""
+    with running_standin(SCRIPT) as server, on_a_socket(short / "api.sock", server.port):
+        environment = clients.claude_environment(
+            home, "http://api.fair.test/base", ANTHROPIC_UNIX_SOCKET=str(short / "api.sock"), **NO_DOCKER
+        )
+        under = run_under(clients.claude_command("say hello"), environment, project, kept=tmp_path / "kept")
+        calls = server.model_calls
+    assert json.loads(under.outcome.stdout)["result"] == "Done.", under.told()
+    assert not (told := missed(under, passed())), told
+    assert [(call.path, call.header("host")) for call in calls] == [("/base/v1/messages?beta=true", "api.fair.test")]
+    assert step_call(under.trial, 1).attempts[0].request_id == calls[0].request_id
+    assert claude.exists()
+
+
 def test_several_providers_at_once_each_by_its_own_port_and_with_its_own_path(
     home: Path, project: Path, tmp_path: Path
 ) -> None:

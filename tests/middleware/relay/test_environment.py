@@ -293,3 +293,22 @@ def test_a_socket_that_a_variable_holds_is_its_clients_own_affair() -> None:
 @pytest.mark.parametrize("url", ["unix://run/x.sock", "http+unix://run/x.sock", "unix:", "ftp://h/"])
 def test_what_names_no_socket_is_no_target(url: str) -> None:
     assert split_target(url) is None
+
+
+def test_a_socket_that_a_client_was_told_of_gets_a_door_that_is_a_socket_and_its_base_url_stays() -> None:
+    environ = {"ANTHROPIC_UNIX_SOCKET": "/run/api.sock", "ANTHROPIC_BASE_URL": "http://localhost"}
+    plan = plan_doors(environ, Wishes())
+    (door,) = [door for door in plan.doors if door.name == "anthropic"]
+    assert (door.origin, door.socket) == ("unix:///run/api.sock", True)
+    urls = {"anthropic": "unix:///run/user/0/fairtrial/x/model.sock"}
+    env = child_environment(environ, plan, urls, trial="T", run=None, trace=TRACE).variables
+    assert env["ANTHROPIC_UNIX_SOCKET"] == "/run/user/0/fairtrial/x/model.sock"
+    assert env["ANTHROPIC_BASE_URL"] == "http://localhost"
+
+
+def test_the_outer_runs_socket_is_joined() -> None:
+    outer = "01a22bad-1333-7284-844b-46e74ec5f297"
+    environ = {"FAIRTRIAL_TRIAL": outer, "ANTHROPIC_UNIX_SOCKET": f"/run/user/0/fairtrial/{outer[-12:]}/model.sock"}
+    plan = plan_doors(environ, Wishes())
+    assert "anthropic" not in doors(plan)
+    assert [joined.variable for joined in plan.joined] == ["ANTHROPIC_UNIX_SOCKET"]

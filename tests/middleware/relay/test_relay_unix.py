@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fairtrial.middleware.relay.model import ModelDoor
+from fairtrial.middleware.relay.model import ModelDoor, SocketDoor
 from fairtrial.middleware.relay.relay import unix_listener
 from fairtrial.middleware.relay.settings import RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
@@ -187,3 +187,48 @@ def test_an_address_that_names_no_socket_is_refused_with_a_sentence(url: str) ->
 def test_the_address_of_a_socket_is_told_as_it_was_given() -> None:
     for url in ("unix:///run/llm.sock", "http+unix://%2Frun%2Fllm.sock/v1"):
         assert Upstream.parse("x", url).url == url
+
+
+def test_a_door_in_the_place_of_a_socket_changes_nothing_of_a_request(
+    rig: Rig, served: socket.socket, tmp_path: Path
+) -> None:
+    listener = unix_listener(str(tmp_path / "door.sock"))
+
+    def open_it() -> ModelDoor:
+        upstream = Upstream.parse("x", f"unix://{tmp_path}/llm.sock")
+        return rig.relay.open_door(
+            upstream, listener, lambda up, dialler, sock: SocketDoor(up, dialler, sock, "trial-9")
+        )
+
+    door = rig.in_loop(open_it)
+    assert isinstance(door, ModelDoor)
+    asked = b"GET /t/x/v1?a=%3A HTTP/1.1\r\nhOST:  api.fair.test\r\nX: y\r\n\r\n"
+    with unix_client(door) as client:
+        client.sendall(asked)
+        with accepted(served) as up:
+            assert read_head(up) == asked
+            up.sendall(OK)
+            assert read_exactly(client, len(OK)) == OK
+    rig.no_pair_open()
+    assert b"trial-9" in rig.observer.joined(Kind.NOTE)
+
+
+def test_tls_within_a_socket_passes_unread(rig: Rig, served: socket.socket, tmp_path: Path) -> None:
+    listener = unix_listener(str(tmp_path / "door.sock"))
+
+    def open_it() -> ModelDoor:
+        upstream = Upstream.parse("x", f"unix://{tmp_path}/llm.sock")
+        return rig.relay.open_door(
+            upstream, listener, lambda up, dialler, sock: SocketDoor(up, dialler, sock, "trial-9")
+        )
+
+    door = rig.in_loop(open_it)
+    assert isinstance(door, ModelDoor)
+    hello = b"\x16\x03\x01\x00\xc8\x01\x00\x00\xc4\x03\x03" + bytes(range(190))
+    with unix_client(door) as client:
+        client.sendall(hello)
+        with accepted(served) as up:
+            assert read_exactly(up, len(hello)) == hello
+            up.sendall(b"\x15\x03\x01\x00\x02\x02\x28")
+            assert read_exactly(client, 7) == b"\x15\x03\x01\x00\x02\x02\x28"
+    rig.no_pair_open()
