@@ -25,7 +25,7 @@ _AMOUNT: Final = re.compile(r"(?:^|[-_.])(?:max|min|num|count|limit|budget)(?:$|
 """`--max-tokens 500` is an amount."""
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHAPES: Final = re.compile(
-    r"(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"  # Anthropic, OpenAI, Stripe
+    r"(?<![A-Za-z0-9])(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"  # Anthropic, OpenAI, Stripe; no `task-20261130`
     r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}"
     r"|xox[abprs]-[A-Za-z0-9-]{8,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}"

@@ -51,6 +51,11 @@ def test_well_known_shapes_are_masked_anywhere(secret: str) -> None:
     assert secret not in mask_text(f"value={secret} end")
 
 
+@pytest.mark.parametrize("name", ["task-20261130-1", "risk-assessment", "desk-booking-app", "apk-installer-2"])
+def test_a_name_that_only_ends_like_the_prefix_of_a_key_is_left_alone(name: str) -> None:
+    assert mask_text(name) == name
+
+
 def test_the_value_of_a_secret_variable_is_gone_and_an_empty_one_stays_empty() -> None:
     assert mask_value("OPENAI_API_KEY", "abc") == "***"
     assert mask_value("OPENAI_API_KEY", "") == ""
