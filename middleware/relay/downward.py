@@ -181,9 +181,11 @@ class Downward(Upward):
         self._responses.fifo.clear()
         for request in waiting:
             self._json(Kind.RESPONSE_END, {"wire_bytes": None, "complete": None, "how": "blind"}, request.msg)
-        if (
-            self._requests.holding and not self._queued_bytes
-        ):  # whether a tunnel opened cannot be told any more: bytes pass
+        if self._requests.holding and not self._queued_bytes:  # whether a tunnel opened cannot be told any more
+            if self._settings.refuse_bad_heads:  # and nothing passes a shared door unjudged
+                self._note_first("fairtrial", "abort", None, f"refused: held behind an upgrade; {reason}")
+                self._abort()
+                return
             held = self._requests.release_to_tunnel()
             self._up_blind = True
             if held:

@@ -32,6 +32,8 @@ from fairtrial.middleware.relay.heads import (
 
 MAX_CHUNK_LINE_BYTES: Final = 16 * 1024
 MAX_TRAILER_BYTES: Final = 64 * 1024
+_BARE: Final = "a bare CR or LF in the head"
+_LOOSE_END: Final = re.compile(rb"\n\r?\n|\r\r")
 _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 
@@ -194,16 +196,19 @@ class RequestFramer:
     """
 
     __slots__ = (
-        "_body", "_carry", "_chunked", "_docker", "_head", "_left", "_wire_bytes", "dead", "holding", "msg", "ready",
+        "_body", "_carry", "_chunked", "_docker", "_head", "_left", "_patient", "_wire_bytes", "dead",
+        "holding", "msg", "ready",
     )  # fmt: skip
 
-    def __init__(self, *, docker: bool = False) -> None:
+    def __init__(self, *, docker: bool = False, patient: bool = False) -> None:
+        """`patient`: a head whose lines end otherwise than they should is waited for, since it will pass anyway."""
         self.msg = 0
         self.dead = False
         self.holding = False
         self.ready = True
         """A request may begin with the next byte: nothing is half read, held or given up."""
         self._docker = docker
+        self._patient = patient
         self._carry = bytearray()
         self._body = _NONE
         self._head: RequestHead | None = None
@@ -357,7 +362,7 @@ class RequestFramer:
         end = data.find(b"\r\n\r\n", start)
         if end == -1:
             reason = _hopeless(data, pos, start)
-            if reason is None:
+            if reason is None or (self._patient and reason is _BARE and _goes_on(data, start)):
                 self._carry += data[pos:]
                 return len(data)
             self.dead = True
@@ -382,6 +387,11 @@ class RequestFramer:
         return end + 4
 
 
+def _goes_on(data: bytes, start: int) -> bool:
+    """Whether more lines must follow a request line that was ended by a bare LF (none do in HTTP/0.9)."""
+    return b" HTTP/1." in data[start : data.find(b"\n", start)] and _LOOSE_END.search(data, start) is None
+
+
 def _hopeless(data: bytes, pos: int, start: int) -> str | None:
     """Why the unfinished head at `pos` (`start`: behind its empty lines) will never become a good one, or None."""
     if len(data) - pos > MAX_HEAD_BYTES:
@@ -389,7 +399,7 @@ def _hopeless(data: bytes, pos: int, start: int) -> str | None:
     if start < len(data) and not could_begin(data[start]) and data[start:] != b"\r":
         return "not HTTP/1"
     if has_bare_line_end(data[start:]):
-        return "a bare CR or LF in the head"
+        return _BARE
     return None
 
 

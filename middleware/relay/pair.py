@@ -65,7 +65,7 @@ class PairState:
         self._queue: Queue | None = None
         self._switching = False
         self._upstream: Link | None = None
-        self._requests = RequestFramer(docker=route.policy.docker)
+        self._requests = RequestFramer(docker=route.policy.docker, patient=not relay.settings.refuse_bad_heads)
         self._responses = ResponseFramer(docker=route.policy.docker)
         self._msg = 0
         self._open_request = 0

@@ -217,8 +217,13 @@ class Upward(Switching):
         self._refuse_if_due()
 
     def _refuse_if_due(self) -> None:
-        """The answer comes behind the responses in flight, never into one."""
-        if self._refusing is None or not (self._responses.idle or self._down_blind):
+        """The answer comes behind the responses in flight, never into one: where their end cannot be told, there is
+        none, and both sides are aborted.
+        """
+        if self._refusing is not None and self._down_blind:
+            self._note_first("fairtrial", "abort", None, f"refused: {self._refusing}")
+            self._abort()
+        if self._refusing is None or not self._responses.idle or self._client.closed:
             return
         self._note_first("fairtrial", "fin", None, f"refused: {self._refusing}")
         body = f"fairtrial refused this request: {self._refusing}\n".encode()

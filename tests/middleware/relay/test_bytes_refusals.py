@@ -173,7 +173,6 @@ def test_no_400_comes_behind_a_response_that_ends_with_the_connection(strict: Ri
     strict.no_pair_open()
 
 
-@pytest.mark.xfail(strict=True, reason="the 400 is written into a response that cannot be framed")
 def test_no_400_comes_into_a_response_whose_end_nobody_can_tell(strict: Rig) -> None:
     """The client would take it for the rest of the body: such a connection can only be cut."""
     meeting = Meeting(strict, direct=False)
@@ -189,9 +188,6 @@ def test_no_400_comes_into_a_response_whose_end_nobody_can_tell(strict: Rig) -> 
     assert (got, how) == (b"", "rst")
 
 
-@pytest.mark.xfail(
-    strict=True, reason="what was held behind an upgrade passes unjudged when its answer cannot be framed"
-)
 def test_what_is_held_behind_an_upgrade_never_passes_unjudged(strict: Rig) -> None:
     meeting = Meeting(strict, direct=False)
     ask = meeting.ask("GET", "/ws", "Connection: Upgrade", "Upgrade: websocket")
@@ -277,14 +273,7 @@ def blind(meeting: Meeting, data: bytes, whole: bool, arrives: int) -> Seen:
 
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("name", sorted(BAD))
-def test_under_run_a_bad_head_reaches_the_upstream_as_it_would_directly(
-    open_rig: Rig, name: str, whole: bool, request: pytest.FixtureRequest
-) -> None:
-    if not whole and name == "bare LF":
-        request.applymarker(
-            pytest.mark.xfail(strict=True, reason="blindness begins before Host was read: it stays the door's")
-        )
-
+def test_under_run_a_bad_head_reaches_the_upstream_as_it_would_directly(open_rig: Rig, name: str, whole: bool) -> None:
     def story(meeting: Meeting) -> Seen:
         arrives = len(bad(meeting, name))
         if not meeting.direct:

@@ -260,6 +260,25 @@ def test_a_response_in_one_read_tells_the_same_on_the_short_path(order: list[tup
     assert told[0] == told[1]
 
 
+@pytest.mark.parametrize("end", [b"\n\n", b"\r\n\n", b"\n\r\n", b"\r\r"])
+def test_a_head_that_passes_anyway_is_waited_for_to_its_loose_end(end: bytes) -> None:
+    data = b"GET / HTTP/1.1\nHost: h" + end
+    framer = RequestFramer(patient=True)
+    for at in range(len(data) - 1):
+        assert framer.feed(data[at : at + 1]) == []
+    (event,) = framer.feed(data[-1:])
+    assert isinstance(event, BadRequest)
+    assert event.rest == data
+    assert isinstance(RequestFramer().feed(data[:20])[0], BadRequest), "where it is refused, it is refused at once"
+
+
+@pytest.mark.parametrize("data", [b"GET /\n", b"\x16\x03\x01", b"GET / HTTP/1.1\n" + b"x" * 70_000])
+def test_what_is_no_head_or_too_long_for_one_is_not_waited_for(data: bytes) -> None:
+    (event,) = RequestFramer(patient=True).feed(data)
+    assert isinstance(event, BadRequest)
+    assert event.rest == data
+
+
 def test_what_a_fault_of_ours_leaves_is_given_out_to_the_last_byte(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc"
     framer = RequestFramer()
