@@ -27,7 +27,8 @@ STALL_EVENT_S: Final = 30.0
 NAME_CHARS: Final = 64
 """Of a model's or tool's name in a span name: both come from the agent."""
 SHORTEST_NS: Final = 1000
-"""A moment is a span of a microsecond: viewers count in those, and warn of a span without length."""
+"""A moment is the last microsecond before it: viewers count in those, and warn of a span without length, or of one that
+ends after its parent."""
 YES: Final = "yes"
 
 
@@ -362,7 +363,7 @@ class _Layout:
             semconv.SPAN_OOM_KILL,
             span_id(self.trial.trial, "oom", step.index, use.id),
             parent,
-            end,
+            end - SHORTEST_NS,
             end,
             attributes,
             service=semconv.SERVICE_CONTAINER,

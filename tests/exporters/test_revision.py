@@ -47,6 +47,9 @@ def test_evidence_that_came_late_is_a_new_span_and_changed_figures_hang_below_th
     assert (evidence.parent_id, evidence.links) == (step.span_id, (step.link,))
     assert evidence.attributes == {semconv.STEP_OOM_KILLS: 1, semconv.LATE: YES}
     assert added["verdict"].links == (sent[0].link, kill.link)
+    for span in added.values():
+        parent = next(one for one in sent if one.span_id == span.parent_id)
+        assert parent.start_ns <= span.start_ns < span.end_ns <= parent.end_ns, "a viewer would doubt the clocks"
 
 
 def test_no_id_that_was_sent_comes_again_however_often_the_verdict_is_revised() -> None:

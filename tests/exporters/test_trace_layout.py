@@ -184,7 +184,14 @@ def test_no_child_reaches_beyond_the_trial() -> None:
     assert max(span.end_ns for span in spans[1:]) == spans[0].end_ns == BEGUN_NS + 4_000_000_000
 
 
-def test_no_span_is_without_length() -> None:
+def test_no_span_is_without_length_or_longer_than_its_parent() -> None:
+    spans = {span.span_id: span for span in spans_of(a_trial())}
+    for span in spans.values():
+        parent = spans.get(span.parent_id or "", span)
+        assert parent.start_ns <= span.start_ns < span.end_ns <= parent.end_ns
+
+
+def test_a_moment_is_a_microsecond() -> None:
     assert all(span.end_ns > span.start_ns for span in spans_of(a_trial()))
 
 
