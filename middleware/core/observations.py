@@ -358,6 +358,9 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     bytes_up: int | None = None
     bytes_down: int | None = None
     first_failure: Literal["client", "upstream", "fairtrial"] | None = None
+    framing_cut: Literal["client", "upstream", "fairtrial"] | None = None
+    """Of a reply that was whole by its end mark (so `outcome` is ok): who cut its framing behind that, if it was cut.
+    Clients that read to the end of the framing then have an error."""
     closed_by: Literal["client", "upstream", "fairtrial"] | None = None
     close_kind: str | None = None
     errno: str | None = None

@@ -208,6 +208,8 @@ class Attempt(Record, frozen=True, kw_only=True):
     retry_after_obeyed: bool | None = None
     """Whether this attempt waited as long as the reply before it asked; None where none was asked."""
     request_id: str | None = None
+    framing_cut: ClosedBy | None = None
+    """Of a reply that was whole: who cut the framing behind its end mark."""
     first_failure: ClosedBy | None = None
     """Who failed first, of an attempt that failed."""
     errno: str | None = None

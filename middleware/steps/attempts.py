@@ -324,6 +324,7 @@ def _attempt_record(attempt: SeenAttempt, previous: SeenAttempt | None) -> Attem
         duration=facts.duration,
         retry_after=facts.reply.retry_after,
         request_id=facts.reply.request_id,
+        framing_cut=facts.framing_cut,
         first_failure=facts.first_failure,
         errno=facts.errno,
         closed_by=facts.closed_by,

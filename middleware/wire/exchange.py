@@ -148,6 +148,11 @@ class ExchangeTracker:
         host = None
         if said.upstream is not None:
             host = said.upstream.split("://", 1)[-1].partition("/")[0].rpartition("@")[2] or None
+        before = self._conns.get(record.conn)
+        if before is not None:
+            # Another relay counts from 1 again: what the first one had open ended with it.
+            self._end_blind(before, record.t_ns)
+            self._end_all(before, SHUTDOWN, record.t_ns)
         self._conns[record.conn] = Conn(
             door=said.door,
             provider=self._providers.get(name, name or None),
@@ -204,6 +209,10 @@ class ExchangeTracker:
             exchange.give_up("the request's head was not in the copy")
         if conn.blind is not None:
             exchange.give_up(conn.blind)
+        before = conn.open.get(record.msg)
+        if before is not None:
+            before.give_up("its records make no sense", "partial")
+            self._finish(conn, before, SHUTDOWN, max(record.t_ns, before.started_ns))
         conn.open[record.msg] = exchange
         return exchange
 
@@ -450,7 +459,12 @@ class ExchangeTracker:
             self._end_blind(conn, record.t_ns)
         if conn is None or not (conn.open or conn.broken):
             return
-        said = msgspec.json.decode(record.payload, type=Ending)
+        try:
+            said = msgspec.json.decode(record.payload, type=Ending)
+        except msgspec.DecodeError as error:
+            self._bodies.fault(f"record {record.kind}: {type(error).__name__}: {error}")
+            self._end_all(conn, SHUTDOWN, record.t_ns)
+            return
         how = {"client": "client_gone", "upstream": "cut", "fairtrial": "aborted"}.get(said.first or "", "cut")
         ending = msgspec.structs.replace(said, close_how=said.how, how=how, complete=False, wire_bytes=None)
         self._end_all(conn, ending, record.t_ns)

@@ -98,6 +98,7 @@ def attempt_ended(
         bytes_up=exchange.bytes_up,
         bytes_down=exchange.bytes_down,
         first_failure=("upstream" if failed is not None or refused else first) if outcome != "ok" else None,
+        framing_cut=first if outcome == "ok" and ending.complete is False else None,
         closed_by=first if first is not None else ("upstream" if ending.how == "close_delimited" else None),
         close_kind=ending.close_how or ending.how,
         errno=_errno_name(ending.errno if ending.errno is not None else (failed.errno if failed is not None else None)),

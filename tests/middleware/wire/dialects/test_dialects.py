@@ -70,7 +70,7 @@ def test_a_whole_stream_is_complete(family: Family) -> None:
     assert (value.outcome, value.parse, value.dialect) == ("ok", "full", family.dialect)
     assert (value.reply.input_tokens, value.reply.output_tokens) == family.usage
     assert value.reply.usage_partial is False
-    assert (value.first_failure, wire.tracker.faults) == (None, 0)
+    assert (value.first_failure, value.framing_cut, wire.tracker.faults) == (None, None, 0)
 
 
 @each_family
@@ -96,7 +96,18 @@ def test_a_client_that_leaves_behind_the_end_mark_has_its_answer(family: Family)
     for piece in family.pieces:
         wire.data(piece)
     wire.broken("client_gone", "client")
-    assert (ended(wire).outcome, ended(wire).first_failure) == ("ok", None)
+    assert (ended(wire).outcome, ended(wire).first_failure, ended(wire).framing_cut) == ("ok", None, "client")
+
+
+@each_family
+def test_a_stream_whose_framing_is_cut_behind_the_end_mark_is_whole_and_says_so(family: Family) -> None:
+    """google-genai, ollama and httpx have an error then: they read to the end of the framing."""
+    wire = asked(family)
+    for piece in family.pieces:
+        wire.data(piece)
+    wire.broken("cut", "upstream", close="fin", errno=None)
+    value = ended(wire)
+    assert (value.outcome, value.framing_cut, value.closed_by) == ("ok", "upstream", "upstream")
 
 
 @each_family
