@@ -234,7 +234,7 @@ class ManyTrials:
         while True:
             now_ns = clock.mono_ns()
             for closed in self._resolver.sweep(now_ns):
-                self._close_soon(closed.trial, why=closed.why)
+                self._close_soon(closed.trial, whole=closed.why != "evicted", why=closed.why)
             for trial in self._trials.idle(now_ns):
                 self._close_soon(trial, why="idle")
             if loop.time() >= next_status:

@@ -20,6 +20,7 @@ from fairtrial.middleware.wire import feed as wire
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 30.0
+_DONE: Final = "exit code 0"
 STEADY_S: Final = 60.0
 """An observer that lived so long was no failed start: the next pause is a short one again."""
 SILENT_S: Final = 30.0
@@ -74,7 +75,7 @@ class ServeLink(ObserverLink):
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), left_s)
-        done = not self.alive
+        done = not self.alive and self._died_how == _DONE
         self.close()
         return done
 

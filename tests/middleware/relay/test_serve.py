@@ -126,6 +126,12 @@ def test_a_trial_that_is_said_to_be_over_is_closed(serve: Serve, upstream: Answe
     assert running.report("trials/mine/over", method="POST")[0] == 202
     until(lambda: serve.closed("mine") == "normal", "it is closed")
     assert serve.row("other").closed is None
+    by_header = {"x-fairtrial-trial": "named by header"}
+    running.call("anthropic", "/v1/messages", by_header)
+    assert running.report("trials/named%20by%20header/over", method="POST")[0] == 202
+    until(lambda: serve.closed("named by header") == "normal", "it is closed as well")
+    running.call("anthropic", "/v1/messages", by_header)
+    until(lambda: [r.name for r in serve.rows()].count("named by header") == 2, "its name begins another")
     assert running.end() == 0
 
 
