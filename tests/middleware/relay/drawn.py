@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gzip
 import random
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Final
 
 import brotli
@@ -150,6 +151,27 @@ def exchanges(draw: st.DrawFn, base: str, authority: str, *, last: bool, tls: bo
     head_arrives = _joined(f"{method} {base}{target} HTTP/1.1".encode(), arrives)
     answer, body, complete, framed, end = draw(responses(method, last=last, tls=tls))
     return Exchange(head_sent + wire, head_arrives + wire, payload, answer, body, complete, framed, end)
+
+
+_LENGTH_LINE: Final = re.compile(rb"(\r\ncontent-length:[ \t]*)[0-9]+", re.IGNORECASE)
+
+
+@st.composite
+def said_again(draw: st.DrawFn, before: Exchange, *, last: bool, tls: bool) -> Exchange:
+    """The request before, byte for byte, but for a body of another length: what an SDK does all day.
+
+    One without a Content-Length is said again as it was.
+    """
+    method = before.sent.split(b" ", 1)[0].decode()
+    answer, body, complete, framed, end = draw(responses(method, last=last, tls=tls))
+    heads = [wire.partition(b"\r\n\r\n")[0] for wire in (before.sent, before.arrives)]
+    if method not in ("POST", "PUT") or _LENGTH_LINE.search(heads[0]) is None:
+        return replace(before, response=answer, response_payload=body, complete=complete, framed=framed, end=end)
+    payload = content(draw(st.sampled_from((1, 2, 9, 10, 99, 900, 5_000, 70_000))), draw(st.integers(0, 7)))
+    sent, arrives = (
+        _LENGTH_LINE.sub(rb"\g<1>%d" % len(payload), head, count=1) + b"\r\n\r\n" + payload for head in heads
+    )
+    return Exchange(sent, arrives, payload, answer, body, complete, framed, end)
 
 
 @st.composite
