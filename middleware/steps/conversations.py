@@ -40,8 +40,13 @@ class Thread(Generic[Owner]):
     """Its last request was answered whole."""
 
     def goes_on(self, request: RequestFacts) -> bool:
-        """Whether the request extends or repeats it."""
-        return same_history(request, self.last) or extends(request, self.last)
+        """Whether the request extends or repeats it, by messages that both know."""
+        last = self.last
+        known_from = (request.history_len or 0) - len(request.message_digests)
+        if known_from >= (last.history_len or 0):
+            # It grew by more than the messages that are known of it: the first words alone prove nothing.
+            return False
+        return same_history(request, last) or extends(request, last)
 
     def advance(self, request: RequestFacts) -> None:
         """Take its next request."""

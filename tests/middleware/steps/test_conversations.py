@@ -8,12 +8,8 @@ TENANT = ("key", "peer")
 
 
 def words(first: str, turns: int = 0, **more: object) -> RequestFacts:
-    return request_facts(
-        turns,
-        first_user_digest=first,
-        message_digests=[f"{first}{n}" for n in range(2 * turns + 1)][-8:],
-        **more,
-    )
+    said = {"first_user_digest": first, "message_digests": [f"{first}{n}" for n in range(2 * turns + 1)][-8:]}
+    return request_facts(turns, **(said | more))
 
 
 def test_the_longest_conversation_that_a_request_continues_is_its_own() -> None:
@@ -30,6 +26,17 @@ def test_nothing_is_read_from_a_request_without_a_readable_history() -> None:
     assert talks.find(RequestFacts(operation="chat"), TENANT, 0).why == "no_identity"
     assert talks.follow(RequestFacts(operation="chat"), TENANT, "a", 0) is None
     assert len(talks) == 0
+
+
+def test_a_history_that_grew_beyond_what_is_known_of_it_is_of_the_only_one_it_can_be_of_or_of_none() -> None:
+    talks: Conversations[str] = Conversations()
+    talks.begin(words("a", 1), TENANT, "x", 0)
+    grown = words("a", 9)
+    place = talks.find(grown, TENANT, 1)
+    assert place.thread is not None
+    assert place.thread.owner == "x"
+    talks.begin(words("a", 2, message_digests=["a0", "b1", "b2", "b3", "b4"]), TENANT, "y", 2)
+    assert talks.find(grown, TENANT, 3).why == "fork"
 
 
 def test_a_count_of_tokens_begins_no_conversation_and_moves_none() -> None:
