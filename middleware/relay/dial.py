@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final
 
+from fairtrial.middleware.relay import socks5
 from fairtrial.middleware.relay.descriptors import Descriptors
 from fairtrial.middleware.relay.ends import HangupWatch, Link
 from fairtrial.middleware.relay.settings import ClientTls, Proxy, RelaySettings, Upstream
@@ -108,7 +109,7 @@ class Trust:
         if tls.ca_file is not None:
             context.load_verify_locations(cafile=tls.ca_file)
         if tls.cert_file is not None:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
+            context.load_cert_chain(tls.cert_file, tls.key_file, tls.password)
         if not tls.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -161,7 +162,7 @@ class Dialler:
     @property
     def absolute_form(self) -> bool:
         """Requests must name the whole URL, because the peer is a proxy for plain http."""
-        return self.proxy is not None and self._upstream.scheme == "http"
+        return self.proxy is not None and self._upstream.scheme == "http" and not self.proxy.socks
 
     def warm_up(self) -> None:
         """Read the certificates, if this upstream needs them, before the first dial asks for it."""
@@ -191,7 +192,7 @@ class Dialler:
             raise OSError(errno.EPROTONOSUPPORT, self._proxy_error)
         if proxy is not None:
             report.via_proxy = proxy.label
-            report.proxy_mode = "absolute" if self.absolute_form else "connect"
+            report.proxy_mode = "socks5" if proxy.socks else "absolute" if self.absolute_form else "connect"
         addresses: list[_Address] = [(socket.AF_UNIX, upstream.path)]
         if upstream.scheme != "unix":
             host, port = (proxy.host, proxy.port) if proxy is not None else (upstream.host, upstream.port)
@@ -230,7 +231,10 @@ class Dialler:
                 if context is not None:
                     outer = OuterTls(self._loop, sock, context, proxy.host)
                     await outer.handshake()
-                await self._ask_proxy(sock, outer, proxy, report)
+                if proxy.socks:
+                    await socks5.ask(self._loop, sock, upstream.host, upstream.port, proxy.login)
+                else:
+                    await self._ask_proxy(sock, outer, proxy, report)
             report.proxy_s = (monotonic_ns() - began) / 1e9
         if upstream.scheme != "https":
             return Link(self._loop, sock, self._watch)

@@ -36,7 +36,7 @@ from fairtrial.middleware.relay.observer_link import ObserverLink, Verdict
 from fairtrial.middleware.relay.prepare import Prepared
 from fairtrial.middleware.relay.relay import Relay, new_event_loop, unix_listener
 from fairtrial.middleware.relay.saying import say
-from fairtrial.middleware.relay.settings import ProxySettings, RelaySettings, Upstream
+from fairtrial.middleware.relay.settings import ClientTls, ProxySettings, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
 
 _P = ParamSpec("_P")
@@ -48,6 +48,8 @@ _CA_VARIABLES: Final = (
     "REQUESTS_CA_BUNDLE",
     "NODE_EXTRA_CA_CERTS",
     "CURL_CA_BUNDLE",
+    "CODEX_CA_CERTIFICATE",
+    "AWS_CA_BUNDLE",
 )
 _AS_INIT_WAIT_S: Final = 5.0
 """Process 1 takes its container with it: the observer's last exports get this long."""
@@ -148,7 +150,7 @@ class Session:
         self._relay.add_token(prepared.token, prepared.trial)
         for plan in prepared.plan.doors:
             try:
-                upstream = Upstream.parse(plan.name, plan.origin)
+                upstream = Upstream.parse(plan.name, plan.origin, _client_tls(prepared.environ, plan.name))
             except ValueError as error:
                 raise UpstreamError(
                     f"{error}.",
@@ -439,6 +441,17 @@ def relay_settings(environ: Mapping[str, str]) -> RelaySettings:
         ),
         ca_files=tuple(dict.fromkeys(value for name in _CA_VARIABLES if (value := environ.get(name)))),
     )
+
+
+def _client_tls(environ: Mapping[str, str], door: str) -> ClientTls | None:
+    """The certificate by which Claude Code shows itself to a company's gateway; an unreadable one is left out."""
+    certificate, key = environ.get("CLAUDE_CODE_CLIENT_CERT"), environ.get("CLAUDE_CODE_CLIENT_KEY")
+    if door != "anthropic" or not certificate or not key:
+        return None
+    if not all(os.access(path, os.R_OK) for path in (certificate, key)):
+        return None
+    password = environ.get("CLAUDE_CODE_CLIENT_KEY_PASSPHRASE")
+    return ClientTls(cert_file=certificate, key_file=key, password=password or None)
 
 
 def _controlling_terminal() -> int | None:

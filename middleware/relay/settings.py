@@ -31,6 +31,8 @@ class ClientTls:
     cert_file: str | None = None
     key_file: str | None = None
     verify: bool = True
+    password: str | None = field(default=None, repr=False)
+    """Of the key file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +100,16 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class Proxy:
-    """One HTTP proxy, with `tls` itself reached by https.  `authorization` is that of Proxy-Authorization, a secret."""
+    """One proxy.  An HTTP proxy may itself be reached by https (`tls`); `authorization` is that of
+    Proxy-Authorization, a secret.  With `socks` it is a SOCKS5 proxy, and `login` (user, password) is its secret.
+    """
 
     host: str
     port: int
     authorization: str | None = field(default=None, repr=False)
     tls: bool = False
+    socks: bool = False
+    login: tuple[str, str] | None = field(default=None, repr=False)
 
     @property
     def label(self) -> str:
@@ -131,8 +137,11 @@ class ProxySettings:
         if not value or self.bypasses(upstream.host, upstream.port):
             return None
         parts = urlsplit(value if "://" in value else f"http://{value}")
+        if parts.scheme in ("socks5", "socks5h", "socks") and parts.hostname:
+            login = (unquote(parts.username), unquote(parts.password or "")) if parts.username is not None else None
+            return Proxy(parts.hostname, parts.port or 1080, socks=True, login=login)
         if parts.scheme not in DEFAULT_PORTS or not parts.hostname:
-            raise ValueError(f"only http:// and https:// proxies are spoken to, not {parts.scheme}://")
+            raise ValueError(f"only http://, https:// and socks5:// proxies are spoken to, not {parts.scheme}://")
         secret = None
         if parts.username is not None:
             pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"

@@ -4,9 +4,11 @@ The agent is as small as can be, since what is tried is the way from the door to
 """
 
 import contextlib
+import http.server
 import json
 import shutil
 import socket
+import ssl
 import threading
 from collections.abc import Generator, Iterator, Mapping
 from pathlib import Path
@@ -76,6 +78,15 @@ class Company:
         issued.private_key_pem.write_to_path(str(key))
         chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         self.tls = (chain, key)
+        self._authority = authority
+
+    def client_certificate(self, folder: Path) -> tuple[Path, Path]:
+        """(certificate, key) by which a client of the company shows itself."""
+        issued = self._authority.issue_cert("agent@fair.test")
+        chain, key = folder / "client.pem", folder / "client.key"
+        issued.private_key_pem.write_to_path(str(key))
+        chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        return chain, key
 
 
 @pytest.fixture
@@ -151,6 +162,57 @@ def test_an_https_proxy_that_wants_a_login_is_the_operators(
             SSL_CERT_FILE=str(company.ca),
         )
     assert not (told := missed(under, ended_by(Blame.OPERATOR, "operator.auth", 1, ended_as=EndedAs.NEVER_RAN))), told
+
+
+class _Gateway(http.server.BaseHTTPRequestHandler):
+    """A model API behind a company's gateway."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        usage = {"input_tokens": 3, "output_tokens": 1}
+        reply = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "stop_reason": "end_turn"}
+        body = json.dumps(reply | {"content": [{"type": "text", "text": "Done."}], "usage": usage}).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as the base class calls it
+        """Tests print nothing."""
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_gateway_that_wants_a_client_certificate_gets_that_of_claude_code(
+    shown: bool, home: Path, project: Path, tmp_path: Path, company: Company
+) -> None:
+    certificate, key = company.client_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*company.tls)
+    context.load_verify_locations(company.ca)
+    context.verify_mode = ssl.CERT_REQUIRED
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Gateway) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            more = {"CLAUDE_CODE_CLIENT_CERT": str(certificate), "CLAUDE_CODE_CLIENT_KEY": str(key)} if shown else {}
+            under = ask(
+                home,
+                project,
+                tmp_path / "kept",
+                MESSAGES,
+                variables=more,
+                ANTHROPIC_BASE_URL=f"https://localhost:{server.server_address[1]}",
+                CODEX_CA_CERTIFICATE=str(company.ca),
+            )
+        finally:
+            server.shutdown()
+            thread.join()
+    if shown:
+        went_well(under)
+    else:
+        assert under.outcome.returncode == 1, under.told()
 
 
 def test_an_upstream_that_has_ipv6_alone(home: Path, project: Path, tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ def test_the_scheme_of_the_upstream_chooses_the_proxy_and_the_url_its_credential
 
 
 def test_a_proxy_that_we_cannot_speak_to_is_said() -> None:
-    with pytest.raises(ValueError, match="socks5"):
-        ProxySettings(https_proxy="socks5://h:1080").choose(Upstream.parse("x", "https://h"))
+    with pytest.raises(ValueError, match="socks4"):
+        ProxySettings(https_proxy="socks4://h:1080").choose(Upstream.parse("x", "https://h"))
 
 
 def test_the_defaults_are_those_of_run() -> None:
