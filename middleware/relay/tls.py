@@ -62,6 +62,7 @@ class TlsLink(Link):
         server_name: str,
     ) -> None:
         super().__init__(loop, sock, watch)
+        self._plain = False
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)

@@ -418,7 +418,7 @@ def broken_reading(*_: object, **__: object) -> object:
 
 
 def test_a_fault_in_framing_requests_costs_sight_and_not_a_byte(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fairtrial.middleware.relay.framing.read_request_head", broken_reading)
+    monkeypatch.setattr("fairtrial.middleware.relay.request_framing.read_request_head", broken_reading)
     client = rig.client()
     client.sendall(request("POST", "/v1/x", b"abc")[:20])
     rig.observer.wait(Kind.OPEN)
@@ -444,7 +444,7 @@ def test_a_fault_in_framing_requests_costs_sight_and_not_a_byte(rig: Rig, monkey
 def test_a_fault_in_framing_requests_is_refused_at_a_shared_door(
     loop_kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairtrial.middleware.relay.framing.read_request_head", broken_reading)
+    monkeypatch.setattr("fairtrial.middleware.relay.request_framing.read_request_head", broken_reading)
     with running(loop_kind, settings=RelaySettings(refuse_bad_heads=True)) as rig:
         client = rig.client()
         client.sendall(request("GET"))

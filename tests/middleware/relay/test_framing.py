@@ -287,7 +287,7 @@ def test_what_a_fault_of_ours_leaves_is_given_out_to_the_last_byte(monkeypatch: 
     def broken(*_: object, **__: object) -> RequestHead:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("fairtrial.middleware.relay.framing.read_request_head", broken)
+    monkeypatch.setattr("fairtrial.middleware.relay.request_framing.read_request_head", broken)
     (event,) = framer.feed(b"st: h\r\n\r\n" + begun)
     assert isinstance(event, BadRequest)
     assert isinstance(event.fault, ZeroDivisionError)
