@@ -250,14 +250,15 @@ class Serving:
             "store": self._plan.store,
             "doors": [
                 {
-                    "name": door.upstream.name,
-                    "scheme": door.upstream.scheme,
-                    "host": door.upstream.host,
-                    "port": door.upstream.port,
-                    "base_path": door.upstream.base_path,
-                    "door_port": door.place.port,
+                    "name": upstream.name,
+                    "scheme": upstream.scheme,
+                    "host": upstream.host,
+                    "port": upstream.port,
+                    "base_path": upstream.base_path,
+                    "door_port": 0 if listener.family == socket.AF_UNIX else listener.getsockname()[1],
                 }
-                for door in self._plan.doors
+                for upstream, listener, _ in self._listeners
+                if upstream is not None
             ],
             "serve": {
                 "guarded": self._plan.secret is not None,

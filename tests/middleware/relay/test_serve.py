@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fairtrial.middleware.core.observations import AttemptEnded, decode
+from fairtrial.middleware.core.observations import AttemptEnded, DoorState, decode
 from tests.middleware.relay.rig import UpstreamSide, read_all, read_exactly, read_head
 from tests.middleware.relay.serving import (
     ASK,
@@ -82,6 +82,8 @@ def test_several_providers_each_have_a_door_of_their_own(serve: Serve, upstream:
     assert [path for path, _ in other.heads] == ["/v1/chat/completions"]
     assert running.end() == 0
     assert [row.name for row in serve.rows()] == ["a"], "one trial may use both"
+    states = [value for o in serve.observations(serve.rows()[0].trial) if isinstance(value := decode(o), DoorState)]
+    assert {state.name: state.port for state in states} == running.doors
     assert len(serve.record(serve.row("a").trial).steps) == 2
     other.close()
 
@@ -281,6 +283,18 @@ def test_sigterm_lets_an_open_stream_finish_and_ends_with_0(serve: Serve, raw: U
     assert running.process.wait(30) == 0
     record = serve.record(serve.row("streamed").trial)
     assert record.steps[0].calls[0].attempts[0].outcome == "ok"
+
+
+def test_whoever_had_connected_before_the_end_is_still_served(serve: Serve, upstream: AnsweringUpstream) -> None:
+    running = serve.start({"anthropic": upstream.url})
+    early = running.connect("anthropic")
+    running.tell()
+    until(lambda: running.report("readyz")[0] == 503, "it drains")
+    body = json.dumps(ASK).encode()
+    early.sendall(b"POST /t/early/v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+    assert read_head(early).startswith(b"HTTP/1.1 200")
+    assert running.process.wait(30) == 0
+    assert serve.row("early").steps == 1
 
 
 def test_a_stream_past_the_deadline_is_cut_and_that_is_fairtrials_doing(serve: Serve, raw: UpstreamSide) -> None:
