@@ -298,7 +298,7 @@ class Table:
         yield self.over("a new connection per call, p50 over nginx's", "fresh_p50_s", "relay", "nginx")
         yield self.over(
             "a new connection per call, p50 over nginx's, TLS upstream", "fresh_p50_s", "relay-tls", "nginx-tls",
-            "nginx keeps its upstream connections, we do not",
+            "we dial by name and shake hands for each, nginx keeps its upstream connections",
         )  # fmt: skip
 
     def throughput(self) -> Iterator[Row]:
