@@ -265,6 +265,8 @@ class TracePipeline:
                     self._waiting_spans -= _estimate(put.trial)
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + self._settings.delay_s
+            if self._disk is None:
+                self._reopen()
             self._adopt()
             self._give_up_refused()
         return True

@@ -293,6 +293,33 @@ def test_a_store_that_takes_nothing_is_stood_in_for_and_the_rest_is_counted(tmp_
         assert traces.close(5) == Counts(produced=span_count(1), dropped={"store_failed": span_count(1)})
 
 
+def test_without_a_store_only_what_is_surely_new_of_a_revised_verdict_goes(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with http_collector() as collector, pipeline(tmp_path / "file" / "s.db", collector) as traces:
+        traces.put(a_trial(verdict=a_verdict(revision=2)))
+        assert traces.close(LONG_S) == Counts(produced=1, exported=1)
+    assert semconv.SPAN_VERDICT.encode() in collector.got[0].body
+
+
+def test_without_a_store_and_a_collector_memory_is_bounded_and_the_loss_is_counted(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    settings = settings_of({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1", "OTEL_BSP_SCHEDULE_DELAY": "50"})
+    traces = TracePipeline(
+        tmp_path / "file" / "s.db", settings, Journal(io.StringIO()), version="0", host=None, memory_bytes=10_000
+    )
+    traces.start()
+    for _ in range(40):
+        traces.put(a_trial())
+    assert traces.settled(LONG_S)
+    eventually(lambda: traces.counts().produced == 40 * span_count(1))
+    during = traces.counts()
+    assert during.pending + during.dropped["store_limit"] == during.produced
+    assert 0 < during.pending < during.produced / 2
+    after = traces.close(1)
+    assert after.pending == 0
+    assert after.lost == after.produced == 40 * span_count(1)
+
+
 def test_a_trial_that_a_failing_store_knows_is_not_sent_from_memory(tmp_path: Path) -> None:
     """The next start finds it and sends it: from here it would go twice."""
     store = tmp_path / "s.db"
