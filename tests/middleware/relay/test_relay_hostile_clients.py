@@ -11,7 +11,10 @@ from functools import partial
 import pytest
 
 from fairtrial.middleware.relay.account import Account
-from fairtrial.middleware.relay.settings import RelaySettings
+from fairtrial.middleware.relay.dial import Dialler
+from fairtrial.middleware.relay.relay import tcp_listener
+from fairtrial.middleware.relay.serve_door import PathTokens, ServeDoor
+from fairtrial.middleware.relay.settings import ProxySettings, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
 from tests.middleware.relay.observed import attempts, held_by_pairs
 from tests.middleware.relay.rig import (
@@ -290,3 +293,53 @@ def test_a_crowd_that_comes_and_goes_leaves_nothing(rig: Rig) -> None:
     other.leave()
     rig.no_pair_open()
     assert rig.relay.counters.swallowed == 0
+
+
+FOREIGN = [
+    b"GET http://169.254.169.254/latest HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n",
+    b"CONNECT intranet:22 HTTP/1.1\r\nHost: intranet:22\r\n\r\n",
+    b"GET http://169.254.169.254/latest HTTP/1.1\nHost: 169.254.169.254\n\n",
+    b"GET //169.254.169.254/latest HTTP/1.1\r\nHost: 169.254.169.254\r\n\r\n",
+    b"GET @169.254.169.254/latest HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"GET http://model.test@169.254.169.254/ HTTP/1.1\r\nHost: x\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("asked", FOREIGN)
+def test_nobody_reaches_another_host_with_the_operators_credentials(loop_kind: str, shared: bool, asked: bytes) -> None:
+    """A plain upstream behind a proxy: the door is not an open proxy (DESIGN section 8)."""
+    with running(loop_kind) as rig:
+        proxy = ProxySettings(http_proxy=f"http://operator:secret@127.0.0.1:{rig.upstream.port}")
+        rig.relay.settings = RelaySettings(refuse_bad_heads=shared, proxy=proxy)
+        upstream = Upstream.parse("behind", "http://model.test/base")
+        if shared:
+            listener = tcp_listener("127.0.0.1", 0)
+            tokens = PathTokens(None)
+            rig.in_loop(lambda: rig.relay.open_door(upstream, listener, partial(_serve_door, tokens)))
+            port = listener.getsockname()[1]
+        else:
+            port = rig.open_door(upstream).port
+        client = socket.create_connection(("127.0.0.1", port), DEADLINE_S)
+        client.sendall(asked)
+        got, answer = b"", b""
+        rig.upstream.listener.settimeout(0.3)
+        with contextlib.suppress(TimeoutError):
+            up = rig.upstream.accept()
+            up.settimeout(0.2)
+            with contextlib.suppress(TimeoutError):
+                while data := up.recv(65536):
+                    got += data
+            up.close()
+        if shared and not got:
+            answer, _ = read_all(client)
+        client.close()
+        rig.no_pair_open()
+        ours = got.split(b" ", 2)[1:2] == [b"http://model.test/base//169.254.169.254/latest"]
+        assert ours or b"Proxy-Authorization" not in got
+        if shared:
+            assert ours or answer.startswith((b"HTTP/1.1 403 ", b"HTTP/1.1 400 "))
+
+
+def _serve_door(tokens: PathTokens, upstream: Upstream, dialler: Dialler, listener: socket.socket) -> ServeDoor:
+    return ServeDoor(upstream, dialler, listener, tokens)
