@@ -47,7 +47,7 @@ def open_database(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         database = sqlite3.connect(path, timeout=5.0)
     try:
         if not read_only:
-            database.execute("PRAGMA journal_mode=WAL")
+            _use_wal(database)
             database.execute("PRAGMA synchronous=NORMAL")
             with database:
                 database.execute("BEGIN IMMEDIATE")
@@ -61,6 +61,19 @@ def open_database(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
         database.close()
         raise
     return database
+
+
+def _use_wal(database: sqlite3.Connection, within_s: float = 5.0) -> None:
+    """Two that make a store at the same moment: SQLite's own busy timeout does not cover the change of the mode."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
 
 
 def _quoted(path: Path) -> str:
