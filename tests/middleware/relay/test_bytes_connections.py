@@ -28,6 +28,15 @@ def trials_told(rig: Rig) -> list[str | None]:
     return [seen.subject.trial for seen in told if seen.kind == AttemptStarted.kind]
 
 
+def trials_noted(rig: Rig, requests: int) -> list[object]:
+    """The same as the relay says it: a note where the trial is another than that of the request before."""
+    notes = {note.msg: note.json()["trial"] for note in rig.observer.of(Kind.NOTE, conn=1)}
+    noted: list[object] = []
+    for msg in range(1, requests + 1):
+        noted.append(notes[msg] if msg in notes else noted[-1])
+    return noted
+
+
 @pytest.mark.parametrize("pipelined", [False, True])
 def test_observations_say_whose_request_it_was_though_all_share_one_connection(any_rig: Rig, pipelined: bool) -> None:
     """Tokens differ from request to request; the upstream sees none of them."""
@@ -54,6 +63,7 @@ def test_observations_say_whose_request_it_was_though_all_share_one_connection(a
     any_rig.no_pair_open()
     assert any_rig.relay.counters.connections == 1
     assert trials_told(any_rig) == [TOKENS[token] for token in order]
+    assert trials_noted(any_rig, len(order)) == [TOKENS[token] for token in order]
 
 
 def descriptors() -> int:

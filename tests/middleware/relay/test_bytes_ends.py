@@ -6,9 +6,10 @@ import time
 
 import pytest
 
+from fairtrial.middleware.relay.settings import RelaySettings
 from fairtrial.middleware.wire.feed import Kind
 from tests.middleware.relay.beside import Meeting, beside, close_cleanly, in_background, unsent
-from tests.middleware.relay.rig import Rig, eventually, fill, read_all, read_exactly, read_head, reset
+from tests.middleware.relay.rig import Rig, eventually, fill, read_all, read_exactly, read_head, reset, running
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 Seen = list[object]
@@ -271,3 +272,40 @@ def test_five_close_delimited_megabytes_with_a_ragged_end_reach_a_slow_reader_an
     tls_rig.no_pair_open()
     (end,) = tls_rig.observer.of(Kind.RESPONSE_END)
     assert (end.json()["complete"], end.json()["close_how"]) == (False, "tls_ragged")
+
+
+@pytest.mark.xfail(strict=True, reason="the silence of a paused client is taken for its absence")
+def test_an_upload_that_waits_for_an_upstream_that_has_half_closed_is_not_cut(loop_kind: str) -> None:
+    """Its client is silent only because nobody takes what it has."""
+    with running(loop_kind, settings=RelaySettings(half_open_s=0.2)) as rig:
+
+        def story(meeting: Meeting) -> Seen:
+            meeting.client.sendall(meeting.ask("POST", "/v1/messages", "Content-Length: 30000000") + b"01234")
+            seen: Seen = [read_head(meeting.up), read_exactly(meeting.up, 5)]
+            meeting.up.sendall(OK)
+            meeting.up.shutdown(socket.SHUT_WR)
+            seen += read_all(meeting.client)
+            with in_background(lambda: meeting.client.sendall(b"x" * 29_999_995)) as faults:
+                time.sleep(1.0)  # five times the bound
+                seen.append(len(read_exactly(meeting.up, 29_999_995)))
+            return [*seen, faults]
+
+        beside(rig, story)
+
+
+@pytest.mark.parametrize("how", ["fin", "rst"])
+def test_a_client_that_leaves_an_answer_half_read_is_a_reset_for_the_upstream(any_rig: Rig, how: str) -> None:
+    """Closing with unread bytes is a reset on the wire; the relay is paused by then, and must notice all the same."""
+
+    def story(meeting: Meeting) -> Seen:
+        meeting.client.sendall(meeting.ask("GET", "/v1/files/x/content"))
+        head = read_head(meeting.up)
+        meeting.up.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 100000000\r\n\r\n")
+        assert len(fill(meeting.up, limit_bytes=100_000_000)) < 100_000_000
+        end_it = reset if how == "rst" else socket.socket.close
+        end_it(meeting.client)
+        any_rig.no_pair_open()
+        got, ended = read_all(meeting.up)
+        return [head, got, "error" if ended in ("rst", "ragged") else ended]
+
+    assert beside(any_rig, story, receive_bytes=4096)[-1] == "error"
