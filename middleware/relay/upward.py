@@ -113,7 +113,7 @@ class Upward(Switching):
         try:
             if self._lessons and can_be_said_again(head):
                 self._lessons -= 1
-                self._said = Said(head, new, trial, self._relay.generation)
+                self._said = Said(head, new, trial, self._relay.generation, self._said)
         except Exception as error:  # noqa: BLE001 - observing fails open
             self._relay.swallow(error)
         self._tell_whole_request(trial, data, head_bytes, t_ns)

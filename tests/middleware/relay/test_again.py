@@ -65,6 +65,83 @@ def test_what_is_sent_is_what_the_general_way_sends(
                 assert not length or len(str(length)) != len(str(first))
 
 
+FREE = (b"Idempotency-Key: ", b"X-Fairtrial-Key: ", b"Host: ", b"Connection: ", b"Key: ", b"content-length-key: ")
+
+
+@given(
+    order=st.permutations((b"Host: h", b"X-A: 1", b"Content-Length: %d", b"x-fairtrial-trial: t", b"Key: 111")),
+    name=st.sampled_from(FREE),
+    at=st.integers(0, 5),
+    values=st.lists(st.text("0123456789", min_size=3, max_size=3).map(str.encode), min_size=3, max_size=6),
+    odd=st.sampled_from((b"a b", b"a\rb", b"a\nb", b"\r\nX", b"a\0b", b"a\x7fb", b"\xe9aa", b" aa", b"aa ", b"aa")),
+)
+def test_a_value_that_is_new_each_time_is_passed_on_as_the_general_way_does(
+    order: list[bytes], name: bytes, at: int, values: list[bytes], odd: bytes
+) -> None:
+    said: Said | None = None
+    for value in (*values, odd, values[0]):
+        data = head_of([*order[:at], name + value, *order[at:]], b"/a", 3) + b"abc"
+        new = said.again(data) if said is not None else None
+        if new is not None:
+            assert new == sent(data)
+            continue
+        try:
+            head = read_request_head(data[:-3])
+        except BadHead:
+            continue
+        if can_be_said_again(head):
+            said = Said(head, rewrite(head, b"/base/v1", b"api.example"), None, 0, said)
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_a_value_that_is_new_each_time_is_known_as_such_from_the_second_head_on(name: bytes) -> None:
+    may_be_free = name in (b"Idempotency-Key: ", b"Key: ", b"content-length-key: ")
+    said: Said | None = None
+    for number in range(5):
+        lines = [b"Content-Length: %d", name + b"key-%03d" % number]
+        raw = head_of(lines if name == b"Host: " else [b"Host: h", *lines], b"/a", 4)
+        new = said.again(raw + b"body") if said is not None else None
+        assert (new is not None) == (may_be_free and number > 1)
+        if new is None:
+            head = read_request_head(raw)
+            said = Said(head, rewrite(head, b"/base/v1", b"api.example"), None, 0, said)
+        else:
+            assert new == sent(raw + b"body")
+
+
+@pytest.mark.parametrize("odd", [b"a b", b"a\rb", b"a\nb", b"\r\nX", b"a\0b", b"a\x7fb", b"\xe9aa", b" aa", b"aa "])
+def test_a_free_value_ends_no_line_and_no_judgement(odd: bytes) -> None:
+    said: Said | None = None
+    for value in (b"123", b"456"):
+        head = read_request_head(head_of([b"Host: h", b"Content-Length: %d", b"Key: " + value], b"/a", 4))
+        said = Said(head, rewrite(head, b"/base/v1", b"api.example"), None, 0, said)
+    assert said is not None
+    assert said.again(head_of([b"Host: h", b"Content-Length: %d", b"Key: 789"], b"/a", 4) + b"body") is not None
+    assert said.again(head_of([b"Host: h", b"Content-Length: %d", b"Key: " + odd], b"/a", 4) + b"body") is None
+
+
+def test_a_line_of_ours_that_looks_like_the_one_before_it_is_no_free_value() -> None:
+    """What is taken out must not be taken for what stays, though both have the same bytes at their end."""
+    said: Said | None = None
+    for kept, ours in ((b"1", b"1"), (b"2", b"2"), (b"2", b"3")):
+        lines = [b"Host: h", b"Key: " + kept, b"x-fairtrial-Key: " + ours, b"Content-Length: %d"]
+        data = head_of(lines, b"/a", 4) + b"body"
+        new = said.again(data) if said is not None else None
+        assert new in (None, sent(data))
+        head = read_request_head(data[:-4])
+        said = Said(head, rewrite(head, b"/base/v1", b"api.example"), None, 0, said)
+
+
+def test_heads_that_differ_in_many_values_are_not_the_same_head() -> None:
+    names = [b"X-%d: " % number for number in range(5)]
+    said: Said | None = None
+    for value in (b"1", b"2", b"3"):
+        raw = head_of([b"Host: h", b"Content-Length: %d", *(name + value for name in names)], b"/a", 4)
+        assert said is None or said.again(raw + b"body") is None
+        head = read_request_head(raw)
+        said = Said(head, rewrite(head, b"/base/v1", b"api.example"), None, 0, said)
+
+
 @pytest.mark.parametrize(
     "digits", [b"+9", b"1_", b"-1", b"0x", b"\xb2\xb2", b"9,", b"", b"00000000000000000009\r\nX: "]
 )
@@ -101,5 +178,6 @@ def test_only_a_head_with_one_length_and_no_tunnel_behind_it_can_be_said_again()
         (b"POST", b"Content-Length: 0\r\n"),
         (b"POST", b"Transfer-Encoding: chunked\r\n"),
         (b"POST", b"Content-Length: 1\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"),
+        (b"\r\nPOST", b"Content-Length: 1\r\n"),
     ):
         assert not can_be_said_again(read_request_head(method + b" /" + lines + line + b"\r\n"))
