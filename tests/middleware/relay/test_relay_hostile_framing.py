@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fairtrial.middleware.relay import framing, heads
+from fairtrial.middleware.relay import chunked, heads, request_framing, response_framing
 from fairtrial.middleware.relay.framing import (
     BadRequest,
     Blind,
@@ -35,10 +35,10 @@ quietly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, H
 @pytest.fixture(autouse=True, scope="module")
 def small_bounds() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heads, "MAX_HEAD_BYTES", HEAD_BYTES)
-        patch.setattr(framing, "MAX_HEAD_BYTES", HEAD_BYTES)
-        patch.setattr(framing, "MAX_CHUNK_LINE_BYTES", LINE_BYTES)
-        patch.setattr(framing, "MAX_TRAILER_BYTES", LINE_BYTES)
+        for module in (heads, request_framing, response_framing):
+            patch.setattr(module, "MAX_HEAD_BYTES", HEAD_BYTES)
+        patch.setattr(chunked, "MAX_CHUNK_LINE_BYTES", LINE_BYTES)
+        patch.setattr(chunked, "MAX_TRAILER_BYTES", LINE_BYTES)
         yield
 
 
