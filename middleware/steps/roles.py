@@ -7,7 +7,8 @@ In: folded calls of one trial, in order.  Out: one role for each.
 - *title*: read, and without tools while other calls of the session have them, and a history of one exchange or without
   a turn of the model's;
 - *compaction*: the same with a longer history, a history that falls back and is not continued, or the last word of a
-  conversation that then begins anew;
+  conversation that then begins anew, with fewer turns or after a turn that had been answered and was asked otherwise
+  (Claude Code 2.1.197 sums up with all its tools);
 - what the client itself says: Codex names its compactions and its subagents;
 - *subagent* as well: a conversation of another client than the agent's own (`kinship.py`), such as a tool's;
 - *step*: everything else.
@@ -121,10 +122,25 @@ def _across_conversations(
             continue
         last = calls[current[-1]]
         began_anew = (calls[thread[0]].request.assistant_turns or 0) < (last.request.assistant_turns or 0)
-        if named and began_anew and last.completed and not last.reply.tool_calls and len(current) > 1:
+        summed_up = began_anew or _asked_beside(calls, current)
+        if named and summed_up and last.completed and not last.reply.tool_calls and len(current) > 1:
             roles[current[-1]] = "compaction"
         current = thread
         _within_conversation(calls, current, roles)
+
+
+def _asked_beside(calls: Sequence[FoldedCall], thread: list[int]) -> bool:
+    """Whether the conversation's last call asks for the turn that the one before had been answered, in other words."""
+    if len(thread) < 2:
+        return False
+    before, last = calls[thread[-2]], calls[thread[-1]]
+    turns = before.request.assistant_turns
+    return (
+        before.completed
+        and turns is not None
+        and turns == last.request.assistant_turns
+        and before.request.message_digests[-1:] != last.request.message_digests[-1:]
+    )
 
 
 def _within_conversation(calls: Sequence[FoldedCall], thread: list[int], roles: list[CallRole]) -> None:

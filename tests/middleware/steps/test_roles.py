@@ -132,3 +132,25 @@ def test_a_call_without_tools_that_shows_no_turn_of_the_model_is_a_title_however
     told.attempt(turns=1, history_len=4, message_digests=["s", "t", "u", "v"], **bare)
     told.attempt(turns=2)
     assert roles(told) == ["title", "step", "step", "compaction", "step"]
+
+
+def test_a_turn_asked_again_in_other_words_before_a_history_is_rewritten_is_a_compaction() -> None:
+    """As Claude Code 2.1.197 does on /compact: the same tools and turns, another last message; then a new beginning
+    that shows more turns than the old one had."""
+    told = Story()
+    told.attempt(turns=0, tools=(("toolu_1", "Bash", None),))
+    told.attempt(turns=1)
+    summary: dict[str, Any] = {"message_digests": ["m0", "m1", "sum it up"], "body_digest": "compact"}
+    told.attempt(turns=1, **summary)
+    rewritten: dict[str, Any] = {"first_user_digest": "summary", "body_digest": "r"}
+    told.attempt(turns=2, message_digests=["summary", "a", "b", "c", "d"], **rewritten)
+    assert roles(told) == ["step", "step", "compaction", "step"]
+
+
+def test_a_turn_asked_again_in_other_words_that_goes_on_is_a_step() -> None:
+    told = Story()
+    told.attempt(turns=0)
+    told.attempt(turns=1)
+    told.attempt(turns=1, message_digests=["m0", "m1", "other"], body_digest="other")
+    told.attempt(turns=2)
+    assert roles(told) == ["step"] * 4
