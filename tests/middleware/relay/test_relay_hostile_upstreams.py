@@ -17,7 +17,7 @@ from fairtrial.middleware.wire.exchange import ExchangeTracker
 from fairtrial.middleware.wire.feed import Kind
 from tests.middleware.held import held_bytes
 from tests.middleware.relay.observed import attempts, held_by_pairs
-from tests.middleware.relay.rig import TOKEN, Rig, read_all, read_exactly, read_head, request, reset
+from tests.middleware.relay.rig import TOKEN, Rig, eventually, read_all, read_exactly, read_head, request, reset
 from tests.middleware.relay.talk import ask_stream, chunk, json_answer, say, stream_head
 from tests.middleware.wire.families import MESSAGES
 
