@@ -32,7 +32,7 @@ from fairtrial.middleware.core.selfevents import ExportFailed, Journal, RecordIg
 from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.observer.feeding import open_link, read_feed, send
 from fairtrial.middleware.observer.traces import Traces, traces_asked_for
-from fairtrial.middleware.observer.trials import OpenedTrial, OpenTrials
+from fairtrial.middleware.observer.trials import NamedBy, OpenedTrial, OpenTrials
 from fairtrial.middleware.steps.trials import TrialResolver
 from fairtrial.middleware.store.database import open_database
 from fairtrial.middleware.store.exports import Counts
@@ -105,8 +105,11 @@ class ManyTrials:
         self._trials = OpenTrials(
             hello, self._writer, journal, host, thresholds=settings.verdict, on_opened=self._on_opened
         )
+        keys = KeyDigest(os.urandom(32))
         self._resolver = TrialResolver(
             tokens=self._trials,
+            aliases=NamedBy(self._trials, {keys.of(key): name for key, name in serve.keys.items()}),
+            peers=NamedBy(self._trials, serve.peers),
             implicit=True,
             idle_s=serve.idle_s,
             max_implicit=serve.max_trials,
@@ -116,7 +119,7 @@ class ManyTrials:
             Source("door.model", self._sink, host=host),
             trial_of_token=self._trials,
             assigns=self._resolver,
-            keys=KeyDigest(os.urandom(32)),
+            keys=keys,
             at=clock.Instant(hello.wall_ns, hello.mono_ns),
         )
         self._closing: asyncio.Queue[tuple[OpenedTrial, bool, str] | None] = asyncio.Queue()

@@ -138,6 +138,14 @@ class ServeConfig:
     unguarded: bool = dataclasses.field(
         default=False, metadata=_doc("Serve whoever reaches a door beyond loopback, without a secret (a closed pod).")
     )
+    keys: dict[str, str] = dataclasses.field(
+        default_factory=dict[str, str],
+        metadata=_doc("Trial's name -> API key: calls that bear this key and no name are that trial's."),
+    )
+    peers: dict[str, str] = dataclasses.field(
+        default_factory=dict[str, str],
+        metadata=_doc("Trial's name -> IP address of its client, such as a container's, where nothing else tells."),
+    )
     run: str | None = dataclasses.field(default=None, metadata=_doc("Name of the run that the trials belong to."))
     drain_s: float = dataclasses.field(
         default=30.0, metadata=_doc("After SIGTERM: how long open calls may go on before they are cut, s.")
@@ -525,7 +533,7 @@ def _build(values: Mapping[str, Leaf]) -> Config:
 
 def _mask(key: str, value: Leaf) -> Leaf:
     if isinstance(value, dict):
-        return {name: mask_value(name, item) for name, item in value.items()}
+        return {name: mask_value(f"{key}.{name}", item) for name, item in value.items()}
     if isinstance(value, str):
         return mask_value(key, value)
     return value

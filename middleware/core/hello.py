@@ -40,6 +40,10 @@ class ServeInfo(Record, frozen=True, kw_only=True):
     """The path's token is `SECRET.NAME`, not `NAME`."""
     idle_s: float = 1800.0
     max_trials: int = 2000
+    keys: dict[str, str] = {}
+    """API key -> name of the trial whose it is; in memory only."""
+    peers: dict[str, str] = {}
+    """Address of a client -> name of its trial."""
     metrics: tuple[str, int] | None = None
     """Address and port of the metrics page."""
     hosts: list[str] = []

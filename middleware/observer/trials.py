@@ -53,7 +53,7 @@ class OpenedTrial:
     book: TrialBook
     name: str | None
     named: bool
-    """Its requests bear its name in their path."""
+    """Its requests bear its name in their path, or the settings tell its key or its peer."""
     root_span_id: str
     last_ns: int
     calls: int = 0
@@ -67,6 +67,23 @@ class ClosedTrial:
 
     record: Trial
     root_span_id: str
+
+
+class NamedBy(Mapping[str, str]):
+    """What the resolver asks about keys and peers: such a value → id of the trial that the settings name for it."""
+
+    def __init__(self, trials: OpenTrials, names: Mapping[str, str]) -> None:
+        self._trials = trials
+        self._names = names
+
+    def __getitem__(self, value: str) -> str:
+        return self._trials.for_name(self._names[value])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def trial_name(token: str, *, guarded: bool) -> str | None:
@@ -112,6 +129,10 @@ class OpenTrials(Mapping[str, str]):
         name = trial_name(token, guarded=self._serve.guarded)
         if name is None:
             raise KeyError(token)
+        return self.for_name(name)
+
+    def for_name(self, name: str) -> str:
+        """The open trial of a name that an operator or a path gives; opened when it is new."""
         known = self._by_name.get(name)
         if known is None:
             known = ids.new_id()

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import os
 import resource
 import signal
@@ -66,7 +67,8 @@ def main(arguments: Sequence[str], *, observer_command: Sequence[str] = OBSERVER
         mask = signals.block()
         del mask  # nothing that we start runs with ours: the launcher sets an empty one
         for_observer = systemd.without_sockets(environ)
-        for_observer.pop("FAIRTRIAL_SERVE__ACCESS_TOKEN", None)
+        for secret in ("FAIRTRIAL_SERVE__ACCESS_TOKEN", "FAIRTRIAL_SERVE__KEYS"):
+            for_observer.pop(secret, None)
         launcher = Launcher(observer_command, for_observer, log_file(state_folder(environ)))
         _make_store_folder(plan.store)
         serving = Serving(plan, listeners, launcher, launcher.launch(), environ)
@@ -264,6 +266,8 @@ class Serving:
                 "guarded": self._plan.secret is not None,
                 "idle_s": self._serve.idle_s,
                 "max_trials": self._serve.max_trials,
+                "keys": {key: name for name, key in self._serve.keys.items()},
+                "peers": {str(ipaddress.ip_address(peer)): name for name, peer in self._serve.peers.items()},
                 "metrics": None if self._plan.metrics is None else [self._plan.metrics.host, self._plan.metrics.port],
                 "hosts": sorted(self._plan.health_hosts),
             },

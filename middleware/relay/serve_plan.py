@@ -24,6 +24,7 @@ from fairtrial.middleware.relay.settings import Upstream
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 _SECRET: Final = re.compile(r"[A-Za-z0-9_~-]{16,256}")
+TRIAL_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
 MAX_SOCKET_PATH_BYTES: Final = 107
 
 
@@ -95,6 +96,7 @@ def plan(settings: config.Config, environ: Mapping[str, str], cwd: str) -> Serve
     """Check all that can be wrong before anything is opened.  Raises `ConfigError`."""
     serve = settings.serve
     _check_numbers(serve)
+    _check_named(serve)
     doors = tuple(_doors(serve))
     secret = _secret(serve)
     wide = [door for door in doors if not door.place.closed]
@@ -170,6 +172,32 @@ def _check_numbers(serve: config.ServeConfig) -> None:
             raise ConfigError(
                 f"`serve.{name}` is {value:g}.", remedy=f"Give a number from {least:g} up.", key=f"serve.{name}"
             )
+
+
+def _check_named(serve: config.ServeConfig) -> None:
+    for setting, table in (("keys", serve.keys), ("peers", serve.peers)):
+        for name, value in table.items():
+            if TRIAL_NAME.fullmatch(name) is None:
+                raise ConfigError(
+                    f"{name!r} in `serve.{setting}` is no name for a trial.",
+                    remedy="Use up to 128 letters, digits and . _ ~ -, a letter or digit first.",
+                    key=f"serve.{setting}",
+                )
+            if not value or list(table.values()).count(value) > 1:
+                raise ConfigError(
+                    f"What `serve.{setting}` gives for {name} is empty, or another trial's as well.",
+                    remedy="Give each trial one of its own.",
+                    key=f"serve.{setting}.{name}",
+                )
+    for name, value in serve.peers.items():
+        try:
+            ipaddress.ip_address(value)
+        except ValueError:
+            raise ConfigError(
+                f"`serve.peers.{name}` is {value!r}, which is no IP address.",
+                remedy="Give the address from which that trial's client connects.",
+                key=f"serve.peers.{name}",
+            ) from None
 
 
 def _doors(serve: config.ServeConfig) -> list[DoorPlan]:

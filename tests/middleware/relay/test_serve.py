@@ -6,6 +6,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -107,6 +109,21 @@ def test_trials_are_told_apart_by_path_by_header_and_by_native_ids(serve: Serve,
     assert not any(name.lower().startswith("x-fairtrial") for _, headers in upstream.heads for name in headers)
 
 
+def test_trials_are_told_by_their_key_and_by_their_address(serve: Serve, upstream: AnsweringUpstream) -> None:
+    key = "sk-of-the-first-trial-0123456789"
+    environ = {"FAIRTRIAL_SERVE__KEYS": f"by-key={key}", "FAIRTRIAL_SERVE__PEERS": "by-peer=127.0.0.1"}
+    running = serve.start({"anthropic": upstream.url}, environ=environ)
+    running.call("anthropic", "/v1/messages", {"x-api-key": key})
+    running.call("anthropic", "/v1/messages", {"authorization": f"Bearer {key}", "x-api-key": ""})
+    running.call("anthropic", "/v1/messages", {"x-api-key": "another"})
+    running.call("anthropic", "/t/by-path/v1/messages", {"x-api-key": key})
+    assert running.end() == 0
+    assert {row.name: serve.calls(row.name or "") for row in serve.rows()} == {"by-key": 2, "by-peer": 1, "by-path": 1}
+    held = b"".join(path.read_bytes() for path in serve.store.parent.iterdir() if path.is_file())
+    assert key.encode() not in held
+    assert upstream.heads[0][1]["x-api-key"] == key, "the upstream gets what the client sent"
+
+
 def test_an_idle_trial_is_closed_and_judged_while_serve_goes_on(serve: Serve, upstream: AnsweringUpstream) -> None:
     running = serve.start({"anthropic": upstream.url}, "--idle", "1")
     running.call("anthropic", "/t/short/v1/messages")
@@ -162,11 +179,32 @@ def test_a_guarded_door_wants_its_secret_in_every_request(serve: Serve, upstream
     assert not any(secret in path or secret in str(headers) for path, headers in upstream.heads)
     held = b"".join(path.read_bytes() for path in serve.store.parent.iterdir() if path.is_file())
     assert secret.encode() not in held
-    observer_environment_is_clean(running, secret)
-
-
-def observer_environment_is_clean(running: Running, secret: str) -> None:
     assert all(secret not in line for line in running.said)
+
+
+def test_the_observer_is_told_no_secret(serve: Serve, upstream: AnsweringUpstream, repo_root: Path) -> None:
+    secret = "0123456789abcdef0123456789abcdef"
+    observer = (sys.executable, "-P", str(repo_root / "tests" / "fakes" / "observer.py"))
+    program = (
+        "import sys; from fairtrial.middleware.relay import serve; "
+        f"sys.exit(serve.main(sys.argv[1:], observer_command={observer!r}))"
+    )
+    seen = serve.home / "seen"
+    seen.mkdir()
+    words = ["--upstream", f"anthropic={upstream.url}", "--listen", "127.0.0.1:0", "--health", "off"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *words],
+        env=serve.environ | {"FAIRTRIAL_SERVE__ACCESS_TOKEN": secret, "FAKE_OBSERVER_DIR": str(seen)},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    running = Running(serve, process, 0)
+    serve.processes.append(running)
+    until(lambda: (seen / "1.jsonl").exists() and "HELLO" in (seen / "1.jsonl").read_text(), "it is told who we are")
+    said = (seen / "1.jsonl").read_text()
+    assert '"guarded": true' in said and secret not in said
+    assert secret.encode() not in Path(f"/proc/{running.observer_pid()}/environ").read_bytes()
+    assert running.end() == 0
 
 
 def test_a_smuggling_head_gets_its_400_and_never_reaches_the_upstream(
@@ -179,9 +217,10 @@ def test_a_smuggling_head_gets_its_400_and_never_reaches_the_upstream(
         )
         said, how = read_all(sock)
     assert said.startswith(b"HTTP/1.1 400 Bad Request\r\n") and how == "fin"
-    with socket.create_connection(("127.0.0.1", running.doors["anthropic"]), timeout=30) as sock:
-        sock.sendall(b"CONNECT 169.254.169.254:80 HTTP/1.1\r\nHost: 169.254.169.254:80\r\n\r\n")
-        assert read_all(sock)[0].startswith(b"HTTP/1.1 403 Forbidden\r\n")
+    for line in (b"CONNECT 169.254.169.254:80", b"CONNECT /v1/messages", b"GET http://169.254.169.254/latest"):
+        with socket.create_connection(("127.0.0.1", running.doors["anthropic"]), timeout=30) as sock:
+            sock.sendall(line + b" HTTP/1.1\r\nHost: 169.254.169.254:80\r\n\r\n")
+            assert read_all(sock)[0].startswith(b"HTTP/1.1 403 Forbidden\r\n"), line
     assert upstream.heads == []
     assert running.call("anthropic", "/t/a/v1/messages")[0] == 200, "the door goes on"
     assert running.end() == 0
@@ -220,7 +259,8 @@ def test_a_stream_outlives_the_observer_which_comes_back_and_says_the_gap(serve:
     since_ns, until_ns = own[0]["since_ns"], own[0]["until_ns"]
     assert isinstance(since_ns, int) and isinstance(until_ns, int) and since_ns < until_ns
     later = [value for o in seen if isinstance(value := decode(o), AttemptEnded)]
-    assert later[-1].reply.status == 529 and later[-1].provider == "anthropic"
+    assert later[-1].reply.status == 529
+    assert later[-1].upstream_host == f"127.0.0.1:{raw.port}", "it was told of the connections that are open"
     verdict = serve.record(row.trial).verdict
     assert verdict is not None and verdict.blame.value == "indeterminate"
 

@@ -96,6 +96,9 @@ def test_what_is_no_place_names_its_setting(text: str) -> None:
         ({"upstreams": {"a": "https://user:secret@a"}}, "none that can be relayed to"),
         ({"upstreams": {"a": "https://a"}, "listen": {"b": "127.0.0.1:1"}}, "'b', which is no upstream"),
         ({"upstreams": {"a": "https://a", "b": "https://b"}, "listen": {"b": "127.0.0.1:8790"}}, "both listen"),
+        ({"upstreams": {"a": "https://a"}, "keys": {"a b": "sk-1"}}, "no name for a trial"),
+        ({"upstreams": {"a": "https://a"}, "keys": {"a": SECRET, "b": SECRET}}, "another trial's"),
+        ({"upstreams": {"a": "https://a"}, "peers": {"a": "10.0.0"}}, "no IP address"),
         ({"upstreams": {"a": "https://a"}, "idle_s": 0}, "serve.idle_s"),
         ({"upstreams": {"a": "https://a"}, "drain_s": -1}, "serve.drain_s"),
         ({"upstreams": {"a": "https://a"}, "max_trials": 0}, "serve.max_trials"),
@@ -195,6 +198,8 @@ EXAMPLES: dict[str, tuple[str, object]] = {
     "access_token": (SECRET, SECRET),
     "access_file": ("/x", "/x"),
     "unguarded": ("yes", True),
+    "keys": ("one=sk-1 two=sk-2", {"one": "sk-1", "two": "sk-2"}),
+    "peers": ("one=10.0.0.5", {"one": "10.0.0.5"}),
     "run": ("nightly", "nightly"),
     "drain_s": ("1.5", 1.5),
     "flush_s": ("2", 2.0),
@@ -233,7 +238,8 @@ def test_a_table_in_a_variable_is_name_text_pairs(text: str) -> None:
 def test_config_show_prints_value_and_origin_and_masks_the_secret(tmp_path: Path, repo_root: Path) -> None:
     file = tmp_path / "serve.toml"
     file.write_text(
-        f'[serve]\nport = 9000\naccess_token = "{SECRET}"\n[serve.upstreams]\nanthropic = "https://u:p4ss@a/"\n'
+        f'[serve]\nport = 9000\naccess_token = "{SECRET}"\nkeys = {{ one = "{SECRET}" }}\n'
+        '[serve.upstreams]\nanthropic = "https://u:p4ss@a/"\n'
     )
     done = subprocess.run(
         [sys.executable, "-m", "fairtrial", "config", "show", "--config", str(file)],
@@ -243,7 +249,7 @@ def test_config_show_prints_value_and_origin_and_masks_the_secret(tmp_path: Path
         check=True,
     )
     shown = tomllib.loads(done.stdout)["serve"]
-    assert shown["access_token"] == "***"
+    assert shown["access_token"] == "***" and shown["keys"] == {"one": "***"}
     assert shown["upstreams"] == {"anthropic": "https://***@a/"}
     assert (shown["port"], shown["drain_s"]) == (9000, 7.0)
     lines = {line.partition(" =")[0]: line for line in done.stdout.splitlines()}
