@@ -19,7 +19,19 @@ from datetime import UTC, datetime
 from fairtrial.middleware.observer.machine import cpu_model
 from tests.bench.rows import Row
 
-PARTS = ("relay", "aborts", "memory", "agents", "soak", "books", "collectors", "docker", "start_end", "missing")
+PARTS = (
+    "relay",
+    "aborts",
+    "memory",
+    "agents",
+    "soak",
+    "serve",
+    "books",
+    "collectors",
+    "docker",
+    "start_end",
+    "missing",
+)
 HEADER = ("what", "measured", "budget", "holds", "how")
 
 

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -96,8 +97,90 @@ class Upstreams:
 
     def run(self, *, tls: bool = False, **options: object) -> Run:
         """A run whose model door leads to the upstream of that kind, recorded, stored and exported."""
-        collector = f"http://127.0.0.1:{self.collector.port}"
-        return Run(self.url(tls=tls), ca_file=self.ca_file, collector=collector, **options)  # type: ignore[arg-type]  # passed on
+        where = self._collector_url
+        return Run(self.url(tls=tls), ca_file=self.ca_file, collector=where, **options)  # type: ignore[arg-type]  # passed on
+
+    def serve(self, environ: Mapping[str, str], *, tls: bool = True) -> Serve:
+        """The same for many trials."""
+        return Serve(self.url(tls=tls), ca_file=self.ca_file, collector=self._collector_url, environ=environ)
+
+    @property
+    def _collector_url(self) -> str:
+        return f"http://127.0.0.1:{self.collector.port}"
+
+
+def _environment(home: str, ca_file: Path, collector: str, more: Mapping[str, str]) -> dict[str, str]:
+    """Ours, and nothing that the bench was started with."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": home,
+        "XDG_RUNTIME_DIR": home,
+        "XDG_STATE_HOME": home,
+        "LANG": "C.UTF-8",
+        "SSL_CERT_FILE": str(ca_file),
+        "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
+        "DOCKER_HOST": "unix:///nonexistent/docker.sock",
+        "PYTHONPATH": str(ROOT),
+    } | dict(more)
+
+
+def probed(folder: Path) -> dict[str, str]:
+    """Settings under which both processes of ours tell what lives in them (`probe/`), by sockets in that folder."""
+    folder.mkdir()
+    path = os.pathsep.join((str(ROOT), str(ROOT / "tests" / "bench" / "probe")))
+    return {"FAIRTRIAL_BENCH_PROBE": str(folder), "PYTHONPATH": path}
+
+
+class Serve:
+    """One `fairtrial serve` with a door of its own, pinned as a `Run` is."""
+
+    def __init__(self, upstream: str, *, ca_file: Path, collector: str, environ: Mapping[str, str]) -> None:
+        self._home = tempfile.TemporaryDirectory(prefix="ft-s-")
+        self.folder = Path(self._home.name)
+        self.store = self.folder / "store.db"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        words = ["serve", "--upstream", f"anthropic={upstream}", "--listen", f"127.0.0.1:{self.port}"]
+        words += ["--health", "off", "--store", str(self.store)]
+        with on(PROXY_CORE), (self.folder / "said").open("wb") as said:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-m", "fairtrial", *words],
+                env=_environment(self._home.name, ca_file, collector, environ),
+                stderr=said,
+                cwd=ROOT,
+            )
+        self.relay = Process(self.popen.pid)
+        until(lambda: self.store.exists() and _observers(self.relay), "serve does not start")
+        time.sleep(0.5)
+        self.observer = Process(_observers(self.relay)[0])
+        self.observer.pin(OTHER_CORES)
+
+    @property
+    def processes(self) -> list[Process]:
+        """Both of ours."""
+        return [self.relay, self.observer]
+
+    def drain(self, deadline_s: float = 60.0) -> None:
+        """SIGTERM, and wait for both."""
+        self.popen.terminate()
+        self.popen.wait(deadline_s)
+        until(lambda: not self.observer.alive(), "the observer does not end", deadline_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                if process.alive():
+                    os.kill(process.pid, signal.SIGKILL)
+        self.popen.wait()
+        until(lambda: not self.observer.alive(), "the observer does not die")
+        self._home.cleanup()
+
+
+def _observers(relay: Process) -> list[int]:
+    return [pid for pid in relay.children() if "--feed-fd" in Process(pid).command_line()]
 
 
 class Run:
@@ -115,17 +198,6 @@ class Run:
         self._home = tempfile.TemporaryDirectory(prefix="ft-r-")
         self.folder = Path(self._home.name)
         self.store = self.folder / "store.db"
-        environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": self._home.name,
-            "XDG_RUNTIME_DIR": self._home.name,
-            "XDG_STATE_HOME": self._home.name,
-            "LANG": "C.UTF-8",
-            "SSL_CERT_FILE": str(ca_file),
-            "OTEL_EXPORTER_OTLP_ENDPOINT": collector,
-            "DOCKER_HOST": "unix:///nonexistent/docker.sock",
-            "PYTHONPATH": str(ROOT),
-        }
         program = ["-m", "fairtrial"]
         if observing != "real":
             program = ["-m", "tests.bench.standin_observer", "drive", observing]
@@ -134,7 +206,7 @@ class Run:
         with on(PROXY_CORE):
             self.popen = subprocess.Popen(
                 words,
-                env=environment | dict(environ or {}),
+                env=_environment(self._home.name, ca_file, collector, environ or {}),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=(self.folder / "said").open("wb"),
@@ -147,8 +219,8 @@ class Run:
             raise RuntimeError(f"fairtrial run did not start: {(self.folder / 'said').read_text()}")
         self.door = Door(url.port, url.path.rstrip("/"))
         self.relay = Process(self.popen.pid)
-        until(lambda: self._observers() or self.popen.poll() is not None, "no observer process is there")
-        self.observer = Process(self._observers()[0])
+        until(lambda: _observers(self.relay) or self.popen.poll() is not None, "no observer process is there")
+        self.observer = Process(_observers(self.relay)[0])
         self.observer.pin(OTHER_CORES)
         for pid in self.relay.children():
             Process(pid).pin(OTHER_CORES)
@@ -163,12 +235,14 @@ class Run:
         """Both of ours."""
         return [self.relay, self.observer]
 
-    def _observers(self) -> list[int]:
-        return [pid for pid in self.relay.children() if "--feed-fd" in Process(pid).command_line()]
-
     def ready(self) -> None:
         """Wait until the observer watches: its trial stands in the store."""
-        until(lambda: self.store.exists() and self.store.stat().st_size > 0, "the observer has no store")
+        try:
+            until(lambda: self.store.exists() and self.store.stat().st_size > 0, "the observer has no store")
+        except RuntimeError as error:
+            logs = (self.folder / "said", self.folder / "fairtrial" / "observer.log")
+            said = "\n".join(log.read_text()[-2000:] for log in logs if log.exists())
+            raise RuntimeError(f"{error}: {said}") from error
         time.sleep(0.3)
 
     def cpu_s(self) -> float:
