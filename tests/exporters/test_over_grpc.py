@@ -94,6 +94,7 @@ def test_no_answer_in_time_is_unknown_and_nobody_there_is_later() -> None:
     assert time.monotonic() - begun < 10
 
 
+@pytest.mark.slow
 def test_a_receiver_of_four_mebibytes_refuses_a_larger_request_as_too_large() -> None:
     body = a_batch(steps=5_000).body
     assert len(body) > 4 << 20
@@ -137,6 +138,7 @@ def test_an_endpoint_without_a_scheme_is_plain_only_when_that_is_said(endpoint: 
         )
 
 
+@pytest.mark.slow
 def test_the_pipeline_over_grpc_honours_retry_info_and_sends_each_span_once(tmp_path: Path) -> None:
     with grpc_collector("UNAVAILABLE:2", "RESOURCE_EXHAUSTED", "die") as collector:
         settings = replace(settings_for(collector), delay_s=0.1)

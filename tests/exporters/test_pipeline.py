@@ -128,6 +128,7 @@ def test_a_busy_collector_is_asked_again_and_gets_each_span_once(tmp_path: Path,
     assert collector.probes == 3, "after each failure it is asked without spans first"
 
 
+@pytest.mark.slow
 def test_retry_after_is_honoured(tmp_path: Path) -> None:
     with http_collector("429:2") as collector, pipeline(tmp_path / "s.db", collector) as traces:
         traces.put(a_trial())
@@ -137,6 +138,7 @@ def test_retry_after_is_honoured(tmp_path: Path) -> None:
         assert time.monotonic() - first >= 1.9
 
 
+@pytest.mark.slow
 def test_retry_after_is_honoured_by_the_next_start_too(tmp_path: Path) -> None:
     store = tmp_path / "s.db"
     with http_collector("503:3") as collector:
@@ -432,6 +434,7 @@ WORDS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     script=st.lists(WORDS, max_size=12),
