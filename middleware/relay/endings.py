@@ -166,9 +166,11 @@ class Endings(PairState):
         self._timer = None
         if self._finished:
             return
-        if seen_ns == self.account.client_last_ns and not self._client.unsent_bytes:
-            if self._upstream is not None:
-                self._upstream.finish_and_close(UPSTREAM_FLUSH_S)
+        upstream = self._upstream
+        waits = upstream is not None and upstream.unsent_bytes  # a client is silent too while nobody takes its upload
+        if seen_ns == self.account.client_last_ns and not self._client.unsent_bytes and not waits:
+            if upstream is not None:
+                upstream.finish_and_close(UPSTREAM_FLUSH_S)
             self._client.finish_and_close()
         else:
             self._arm_half_open()

@@ -274,7 +274,6 @@ def test_five_close_delimited_megabytes_with_a_ragged_end_reach_a_slow_reader_an
     assert (end.json()["complete"], end.json()["close_how"]) == (False, "tls_ragged")
 
 
-@pytest.mark.xfail(strict=True, reason="the silence of a paused client is taken for its absence")
 def test_an_upload_that_waits_for_an_upstream_that_has_half_closed_is_not_cut(loop_kind: str) -> None:
     """Its client is silent only because nobody takes what it has."""
     with running(loop_kind, settings=RelaySettings(half_open_s=0.2)) as rig:
