@@ -67,8 +67,8 @@ async def _measured(held: int, trials: int, steps: int) -> list[Row]:
             found.append(
                 Row(
                     what=f"resident memory, {trials} trials under one run, both", value=both_mb, unit="MB", budget=200,
-                    how=f"{parts}; several trials under one run are not built, see part serve: {trials} agents of one trial, {steps}"
-                    " calls of 76 KB each at once",
+                    how=f"{parts}; several trials under one run are not built (see part serve): {trials} agents of one"
+                    f" trial, {steps} calls of 76 KB each at once",
                 )
             )  # fmt: skip
     return found
