@@ -135,8 +135,10 @@ class Taking:
         """Seconds per call of the client in a process of its own."""
         ask = self.ups.folder / f"ask-{proxy.kind}-{how}"
         ask.write_bytes(proxy.door.call("first", stream=True) if how == "first" else proxy.door.call(""))
-        # Without a proxy the client takes its core, so that a direct call crosses cores as well.
-        with on(OTHER_CORES if proxy.process is not None else PROXY_CORE):
+        # Without a proxy the client takes its core, so that a direct call crosses cores as well; but not while streams
+        # flow, whose clients and upstream it has to share a core with in any case.
+        crosses = proxy.process is None and how != "first"
+        with on(PROXY_CORE if crosses else OTHER_CORES):
             process = await asyncio.create_subprocess_exec(
                 sys.executable, "-m", "tests.bench.relay_client", how, str(proxy.door.port), str(ask), str(seconds),
                 stdout=asyncio.subprocess.PIPE, cwd=ROOT,
