@@ -264,10 +264,11 @@ class TracePipeline:
                     self._waiting.popleft()
                     self._waiting_spans -= _estimate(put.trial)
         if time.monotonic() >= self._look_at:
+            told = not self._look_at
             self._look_at = time.monotonic() + self._settings.delay_s
             if self._disk is None:
                 self._reopen()
-            self._adopt()
+            self._adopt(revised=told)
             self._give_up_refused()
         return True
 
@@ -325,12 +326,12 @@ class TracePipeline:
         # What a store that is gone had sent nobody knows here: only the verdict's own span is surely new.
         return added if used else added[:1]
 
-    def _adopt(self) -> None:
+    def _adopt(self, *, revised: bool) -> None:
         """Trials that were closed by whoever, and whose trace was asked for: killed ones, and those from `_refused`."""
         if self._disk is None:
             return
         exports.expire(self._disk, clock.now().wall_ns)
-        for one in exports.wanted(self._disk):
+        for one in exports.wanted(self._disk, revised=revised):
             record = record_at(self._disk, one.trial, one.newest)
             if record is None or one.trial in self._poison:
                 continue

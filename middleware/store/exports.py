@@ -95,15 +95,18 @@ def want(database: sqlite3.Connection, trial: str, root: str | None, parent: str
     database.execute("INSERT OR IGNORE INTO exports VALUES (?, ?, ?, ?, 0)", (trial, root, parent, now_ns))
 
 
-def wanted(database: sqlite3.Connection, trial: str | None = None) -> list[Wanted]:
-    """Closed trials whose trace was asked for and whose newest verdict is not laid out yet, oldest first."""
-    only = "" if trial is None else "AND e.trial = ?"
+def wanted(database: sqlite3.Connection, *, revised: bool = True) -> list[Wanted]:
+    """Closed trials whose trace was asked for and whose newest verdict is not laid out yet, oldest first.
+
+    `revised`: also those of which an earlier verdict was; that takes a look at every trial, which is much for an idle
+    turn.
+    """
+    only = "" if revised else "AND e.revision = 0"
     rows = database.execute(
         f"""SELECT e.trial, e.root, e.parent, e.revision,
            (SELECT max(revision) FROM verdicts v WHERE v.trial = e.trial) n
            FROM exports e JOIN trials t ON t.trial = e.trial
-           WHERE t.closed IS NOT NULL AND n > e.revision {only} ORDER BY e.wanted_ns""",  # noqa: S608 - a constant
-        () if trial is None else (trial,),
+           WHERE t.closed IS NOT NULL AND n > e.revision {only} ORDER BY e.wanted_ns"""  # noqa: S608 - a constant
     )
     return [Wanted(trial=t, root=root, parent=parent, revision=r, newest=n) for t, root, parent, r, n in rows]
 

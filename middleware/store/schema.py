@@ -39,8 +39,16 @@ STATEMENTS: Final = (
         id INTEGER PRIMARY KEY AUTOINCREMENT, trial TEXT NOT NULL, revision INTEGER NOT NULL, state TEXT NOT NULL,
         spans INTEGER NOT NULL, rejected INTEGER NOT NULL DEFAULT 0, why TEXT, due_ns INTEGER NOT NULL,
         bytes INTEGER NOT NULL, ids BLOB NOT NULL, body BLOB)""",
+    "CREATE INDEX IF NOT EXISTS exports_by_revision ON exports (revision)",
     "CREATE INDEX IF NOT EXISTS export_batches_by_state ON export_batches (state, id)",
+    # Covers the counting, which is done every few seconds over all of them.
+    "CREATE INDEX IF NOT EXISTS export_batches_ledger ON export_batches (state, why, spans, rejected)",
     "CREATE INDEX IF NOT EXISTS export_batches_by_trial ON export_batches (trial)",
+    # Added within version 1: how fast model APIs were, in histograms of ten minutes (store/paces.py).
+    """CREATE TABLE IF NOT EXISTS paces (
+        provider TEXT NOT NULL, model TEXT NOT NULL, signal TEXT NOT NULL, slot INTEGER NOT NULL, counts TEXT NOT NULL,
+        PRIMARY KEY (provider, model, signal, slot)) WITHOUT ROWID""",
+    "CREATE TABLE IF NOT EXISTS paced (trial TEXT PRIMARY KEY) WITHOUT ROWID",
 )
 
 _DICTIONARY: Final = (

@@ -150,6 +150,7 @@ def test_a_trial_is_wanted_from_its_close_to_its_production_and_again_when_it_is
     with database:
         insert_trial(database, revised)
     assert [(w.revision, w.newest) for w in exports.wanted(database)] == [(1, 2)]
+    assert exports.wanted(database, revised=False) == []
     assert record_at(database, trial.trial, 1) == trial
     assert record_at(database, trial.trial, 2) == revised
     assert record_at(database, trial.trial, 3) is None
