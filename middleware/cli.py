@@ -186,6 +186,28 @@ def demo(
 
 
 @app.command(rich_help_panel=_READ)
+def drift(
+    hours: Annotated[float, typer.Option("--hours", min=1, max=24 * 14, help="How far back to look.")] = 24.0,
+    model: Annotated[str | None, typer.Option("--model", help="Only this model.")] = None,
+    alarm: Annotated[bool, typer.Option("--alarm", help="Exit status 1 when something drifts now (for cron).")] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Which model APIs are slower than this hour usually is, from the trials of this store."""
+    from fairtrial.middleware.cli_drift import show_drift
+
+    path = _store_file(store)
+    try:
+        return show_drift(
+            path, hours=hours, model=model, alarm=alarm, as_json=as_json, width=_terminal_width() or WIDTH
+        )
+    except FileNotFoundError:
+        _leave(f"there is no store at {path} yet; `fairtrial run -- COMMAND` makes one")
+    except (OSError, sqlite3.Error) as error:
+        _leave(explain(path, error, reading=True))
+
+
+@app.command(rich_help_panel=_READ)
 def trials(
     run: Annotated[str | None, typer.Option("--run", help="Only trials of this run.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, the newest first.")] = 20,

@@ -1,8 +1,8 @@
 """A sparse histogram with logarithmic buckets: mergeable, small as JSON, quantiles within about one percent.
 
 In: positive numbers.  Out: counts per power of `GAMMA`, and quantiles from them.  A value that is not positive counts
-in the lowest bucket.  **Source:** the DDSketch idea (Masson, Rim, Lee: VLDB 2019) without its collapsing: latencies span
-so few powers that a cap is not needed.
+in the lowest bucket.  **Source:** the DDSketch idea (Masson, Rim, Lee: VLDB 2019) without its collapsing: latencies
+span so few powers that a cap is not needed.
 """
 
 from __future__ import annotations
