@@ -24,7 +24,8 @@ from tests.middleware.relay.rig import DEADLINE_S, UpstreamSide, read_exactly, r
 RELAY = Path(__file__).resolve().parents[2] / "fakes" / "relay_process.py"
 BLOCK = random.Random(100).randbytes(1_000_000)
 DOWN_BYTES, UP_BYTES = 100_000_000, 32_000_000
-SLOW_S = 3.0
+SLOW_TURNS = 12
+"""256 bytes each quarter of a second: 1 KB/s, for three seconds at least."""
 PAGE = os.sysconf("SC_PAGE_SIZE")
 KERNEL_BYTES = 24_000_000
 """More than the kernel's buffers of two connections take on the way (tcp_rmem, tcp_wmem), less than either body."""
@@ -106,6 +107,12 @@ class Sending:
             self.sent_bytes += self._sock.send(BLOCK[at : at + 65_536])
 
 
+def held_back(past: list[tuple[int, int]]) -> bool:
+    """Within the last turns neither sender has got rid of more than a window's worth."""
+    (down, up), (down_now, up_now) = past[-SLOW_TURNS // 2], past[-1]
+    return down_now - down < 300_000 and up_now - up < 300_000
+
+
 def drain(sock: socket.socket, digest: "hashlib._Hash", count: int) -> None:
     while count:
         data = sock.recv(min(count, 262_144))
@@ -141,18 +148,15 @@ def test_bodies_far_larger_than_any_buffer_pass_slow_readers_in_flat_memory(outs
     taken = 0
     memory: list[int] = []
     with in_background(downward.run) as down_faults, in_background(upward.run) as up_faults:
-        held: tuple[int, int] | None = None
-        began = time.monotonic()
-        while time.monotonic() - began < SLOW_S:
+        past: list[tuple[int, int]] = []
+        while len(past) < SLOW_TURNS or not held_back(past):
+            assert len(past) < 40 * SLOW_TURNS, f"the senders are not held back: {past[-SLOW_TURNS:]}"
             got_down.update(read_exactly(reader, 256))
             got_up.update(read_exactly(up, 256))
             taken += 256
             memory.append(outside.rss_bytes())
-            if held is None and time.monotonic() - began > SLOW_S / 2:
-                held = (downward.sent_bytes, upward.sent_bytes)
+            past.append((downward.sent_bytes, upward.sent_bytes))
             time.sleep(0.25)
-        assert held is not None
-        assert (downward.sent_bytes - held[0], upward.sent_bytes - held[1]) < (300_000, 300_000)
         assert max(downward.sent_bytes, upward.sent_bytes) < KERNEL_BYTES
         with in_background(lambda: drain(up, got_up, UP_BYTES - taken)) as drain_faults:
             drain(reader, got_down, DOWN_BYTES - taken)
