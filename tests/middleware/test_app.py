@@ -32,6 +32,7 @@ from fairtrial.middleware.observer.traces import traces_asked_for
 from fairtrial.middleware.store.database import insert_observation, latest_record, observations_of, open_database
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.feed import Kind
+from tests.fakes.collector import http_collector
 
 TRIAL = "01930000-0000-7000-8000-00000000000a"
 
@@ -387,6 +388,23 @@ def test_a_collector_that_never_answers_delays_no_verdict(tmp_path: Path, monkey
             assert fed.bye(exit_code=1)["lines"]
             assert fed.process.poll() is None, "the answer came while the exporter still waits"
             assert stored(tmp_path) is not None
+
+
+def test_what_a_dead_collector_did_not_get_is_sent_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+    with observer(tmp_path, root_span_id="cd" * 8) as fed:
+        fed.bye(exit_code=1)
+    with http_collector() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+        for number in (1, 2):
+            other = f"01930000-0000-7000-8000-00000000010{number}"
+            with observer(tmp_path, trial=other, root_span_id=f"{number:016x}") as fed:
+                fed.bye(exit_code=1)
+    roots = [span for span in collector.seen if span in ("cd" * 8, f"{1:016x}", f"{2:016x}")]
+    assert sorted(roots) == sorted(["cd" * 8, f"{1:016x}", f"{2:016x}"])
+    assert len(collector.seen) == len(set(collector.seen))
 
 
 def test_the_log_is_json_lines(tmp_path: Path) -> None:
