@@ -167,8 +167,13 @@ class Endings(PairState):
         if self._finished:
             return
         upstream = self._upstream
-        waits = upstream is not None and upstream.unsent_bytes  # a client is silent too while nobody takes its upload
-        if seen_ns == self.account.client_last_ns and not self._client.unsent_bytes and not waits:
+        in_use = (
+            self._paused
+            or self._client.unsent_bytes
+            or (upstream is not None and upstream.unsent_bytes)
+            or not (self._up_blind or self._requests.at_boundary)
+        )
+        if seen_ns == self.account.client_last_ns and not in_use:
             if upstream is not None:
                 upstream.finish_and_close(UPSTREAM_FLUSH_S)
             self._client.finish_and_close()
