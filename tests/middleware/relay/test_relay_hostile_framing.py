@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fairtrial.middleware.relay import chunked, heads, request_framing, response_framing
+from fairtrial.middleware.relay.again import Said
 from fairtrial.middleware.relay.framing import (
     BadRequest,
     Blind,
@@ -27,7 +28,7 @@ from fairtrial.middleware.relay.framing import (
 from fairtrial.middleware.relay.heads import BadHead, Body, RequestHead, ResponseHead, read_request_head, rewrite
 from tests.middleware.held import held_bytes
 
-HEAD_BYTES = 160
+HEAD_BYTES = 220
 LINE_BYTES = 40
 quietly = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
@@ -422,3 +423,74 @@ def test_an_endless_part_of_a_response_goes_blind_at_the_bound(opener: bytes, si
             return
         assert held_bytes(framer) <= 2 * HEAD_BYTES + 2 * size + 600
     raise AssertionError("never blind")
+
+
+# --- heads that are said again --------------------------------------------------------------------------------------
+
+LINES_SAID = [
+    b"Host: door",
+    b"Content-Length: 05",
+    b"Idempotency-Key: aaaa-bbbb",
+    b"X-Fairtrial-Trial: t",
+    b"Accept: */*",
+    b"Content-Type: application/json",
+]
+INTRUDERS = [
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b"\0",
+    b" ",
+    b"\t",
+    b":",
+    b"\x7f",
+    b"\xff",
+    b"chunked",
+    b"Transfer-Encoding:",
+    b"6",
+    b"+",
+]
+
+
+def sent_for(raw: bytes) -> bytes | None:
+    """What goes upstream for a head by the general way; None if it is refused."""
+    try:
+        return rewrite(read_request_head(raw), b"/v1/x", b"up:1")
+    except BadHead:
+        return None
+
+
+@st.composite
+def said_again(draw: st.DrawFn) -> tuple[bytes, bytes, bytes]:
+    """A head, the next one with another value in it, and a third that may have been tampered with."""
+    lines = draw(st.permutations(LINES_SAID))
+    first = b"\r\n".join([b"POST /t/x/v1/x HTTP/1.1", *lines]) + b"\r\n\r\n"
+    second = first.replace(b"aaaa-bbbb", b"cccc-dddd")
+    third = bytearray(first.replace(b"aaaa-bbbb", b"eeee-ffff"))
+    for _ in range(draw(st.integers(0, 2))):
+        at = draw(st.integers(0, len(third) - 1))
+        new = draw(st.sampled_from(INTRUDERS) | st.binary(min_size=1, max_size=1))
+        third[at : at + len(new)] = new  # of the same size: the others are no head said again
+    return first, second, bytes(third)
+
+
+@given(said_again(), st.sampled_from([b"12345", b"123456", b"1234", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"]))
+@settings(quietly, max_examples=300)
+def test_a_head_said_again_passes_only_as_it_would_have_passed_the_first_time(
+    heads_said: tuple[bytes, bytes, bytes], body: bytes
+) -> None:
+    """The memory of a head is no way around the judgement."""
+    first, second, third = heads_said
+    said = None
+    for raw in (first, second):
+        head = read_request_head(raw)
+        said = Said(head, rewrite(head, b"/v1/x", b"up:1"), None, 1, said)
+    assert said is not None
+    new = said.again(third + body)
+    if new is None:
+        return
+    end = third.find(b"\r\n\r\n") + 4
+    assert end == len(third)
+    judged = read_request_head(third)  # refuses nothing that was let through
+    assert (judged.body, judged.length_bytes) == (Body.LENGTH, len(body))
+    assert new == (sent_for(third) or b"") + body
