@@ -79,19 +79,22 @@ def test_a_failed_trial_is_found_by_its_cause_in_one_search_and_is_whole(running
     task = f"task-{time.time_ns()}"
     oom, stalled = a_recent_trial(task=task), a_recent_trial(task=task, cause="model_api.stalled")
     passed = a_recent_trial(task=task, cause=None)
-    sent(tmp_path, running.http, oom, stalled, passed)
+    killed = a_recent_trial(task=task, cause="unknown.outside", closed="recovered")
+    sent(tmp_path, running.http, oom, stalled, passed, killed)
     by_task = {semconv.TASK: task}
     for more, trial in (
         ({semconv.CAUSE: "container.oom_kill"}, oom),
-        ({semconv.CAUSE: "model_api.stalled"}, stalled),
+        ({semconv.TERMINATED_BY: "container.oom_kill"}, oom),
+        ({semconv.BLAME: "infra", semconv.GRADE: "suspected", semconv.CAUSE: "model_api.stalled"}, stalled),
+        ({semconv.INCOMPLETE: "yes"}, killed),
         ({semconv.BLAME: "none"}, passed),
     ):
         (trace,) = running.search(tags=json.dumps(by_task | more))
         assert trace["traceID"] == trial.trace_id
         assert len(spans_in(trace)) == span_count(1)
-    assert len(running.search(tags=json.dumps(by_task))) == 3
-    assert len(running.search(tags=json.dumps(by_task | {semconv.RUN: "r"}))) == 3
-    assert len(running.search(tags=json.dumps(by_task), minDuration="2s")) == 3
+    assert len(running.search(tags=json.dumps(by_task))) == 4
+    assert len(running.search(tags=json.dumps(by_task | {semconv.RUN: "r"}))) == 4
+    assert len(running.search(tags=json.dumps(by_task), minDuration="2s")) == 4
     assert running.search(tags=json.dumps(by_task), minDuration="9s", within_s=1.0) == []
     guilty = running.search(service="task-container", tags=json.dumps({semconv.GUILTY: "yes"}))
     assert oom.trace_id in [trace["traceID"] for trace in guilty]
