@@ -326,6 +326,9 @@ class Serving:
             why = "the observer has not answered yet"
         if observer["state"] in ("down", "silent"):
             why += f"; the observer is {observer['state']}: calls pass unobserved"
+        for trouble in ("store", "metrics"):
+            if link is not None and link.status.get(trouble):
+                why += f"; {link.status[trouble]}"
         return well, {
             "status": "ok" if well else "unavailable",
             "why": why,

@@ -402,10 +402,9 @@ def test_a_store_that_takes_no_rows_is_told_on_the_health_page(serve: Serve, ups
     running = serve.start({"anthropic": upstream.url}, "--store", "/dev/full")
     running.call("anthropic", "/t/a/v1/messages")
 
-    def told() -> bool:
-        status = running.report("healthz")[1]["observer"].get("last_status") or {}
-        return "store /dev/full" in str(status.get("store"))
-
-    until(told, "the health page says what is wrong with the store")
+    until(
+        lambda: "store /dev/full" in running.report("healthz")[1]["why"],
+        "the health page says what is wrong with the store",
+    )
     assert running.report("readyz")[0] == 200
     assert running.end() == 0
