@@ -45,6 +45,7 @@ from fairtrial.middleware.core.selfevents import (
 from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.observer.book import TrialBook
 from fairtrial.middleware.observer.feeding import open_link, read_feed, send
+from fairtrial.middleware.observer.log import TrialLog
 from fairtrial.middleware.observer.machine import start_ticks, write_whole
 from fairtrial.middleware.observer.traces import Traces, traces_asked_for
 from fairtrial.middleware.report.text import PREFIX, ending_lines
@@ -133,8 +134,9 @@ class ObservedTrial:
         """Connections through the Docker door."""
         self._collectors: Collectors | None = None
         self._traces: Traces | None = None
+        settings = config.load(hello.config, {}, {}).export
+        self._log = TrialLog(settings.log, store=Path(hello.store), journal=journal)
         if traces_asked_for():
-            settings = config.load(hello.config, {}, {}).export
             self._traces = Traces(Path(hello.store), journal, host=self._host.name, config=settings)
 
     def _on_created(self, container_id: str) -> None:
@@ -373,6 +375,8 @@ class ObservedTrial:
 
     async def after_the_answer(self) -> None:
         """What nobody waits for: traces, orphans of dead runs, the end of the store's thread."""
+        if self._record is not None:
+            await asyncio.to_thread(self._log.write, self._record)
         if self._record is not None and self._traces is not None:
             root, parent = self._hello.root_span_id, self._hello.parent_span_id
             await asyncio.to_thread(self._traces.put, self._record, root_span_id=root, parent_span_id=parent)

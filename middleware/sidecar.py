@@ -31,6 +31,7 @@ from fairtrial.middleware.core.observations import GapSeen, Observation, decode
 from fairtrial.middleware.core.selfevents import ExportFailed, Journal, RecordIgnored, StoreFailed
 from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.observer.feeding import open_link, read_feed, send
+from fairtrial.middleware.observer.log import TrialLog
 from fairtrial.middleware.observer.traces import Traces, traces_asked_for
 from fairtrial.middleware.observer.trials import NamedBy, OpenedTrial, OpenTrials
 from fairtrial.middleware.steps.trials import TrialResolver
@@ -92,6 +93,7 @@ class ManyTrials:
         host = this_host()
         settings = config.load(hello.config, {}, {})
         self._writer = StoreWriter(Path(hello.store), journal)
+        self._log = TrialLog(settings.export.log, store=Path(hello.store), journal=journal)
         self._traces: Traces | None = None
         if traces_asked_for():
             self._traces = Traces(Path(hello.store), journal, host=host.name, config=settings.export)
@@ -228,6 +230,7 @@ class ManyTrials:
         closed = await asyncio.to_thread(self._trials.judge, opened, whole=whole, why=why)
         if self._metrics is not None:
             self._metrics.closed(closed.record)
+        await asyncio.to_thread(self._log.write, closed.record)
         if self._traces is not None:
             await asyncio.to_thread(self._traces.put, closed.record, root_span_id=closed.root_span_id)
 

@@ -194,6 +194,10 @@ class ExportConfig:
         default=256 << 20,
         metadata=_doc("Spans that wait in the store for a collector, bytes; beyond it the oldest go and are counted."),
     )
+    log: str | None = dataclasses.field(
+        default=None,
+        metadata=_doc("File that takes the JSON log, beside the store where it is relative; `-`: standard error."),
+    )
     wait_s: float = dataclasses.field(
         default=10.0, metadata=_doc("How long the observer of a run goes on sending after the verdict, at most, s.")
     )
