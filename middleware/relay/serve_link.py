@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import Callable
 from typing import Final
 
@@ -25,6 +27,10 @@ STEADY_S: Final = 60.0
 """An observer that lived so long was no failed start: the next pause is a short one again."""
 SILENT_S: Final = 30.0
 """It says something every few seconds; so long without a word, it hangs."""
+HUNG_S = 90.0
+"""So long without a word it is killed, and started again as if it had died."""
+LOOK_S = 10.0
+"""How often that is looked at; it must be so twice, since we may have been stopped together."""
 
 
 class ServeLink(ObserverLink):
@@ -35,6 +41,8 @@ class ServeLink(ObserverLink):
     _heard_ns = 0
     _ever_ready = False
     _retry: asyncio.TimerHandle | None = None
+    _look: asyncio.TimerHandle | None = None
+    _hung = 0
     introduce: Callable[[], bytes] = bytes
     """Gives the records that tell a successor of the connections that are open."""
     status: dict[str, object] = {}
@@ -44,6 +52,20 @@ class ServeLink(ObserverLink):
     def ever_ready(self) -> bool:
         """Whether an observer ever answered."""
         return self._ever_ready
+
+    def begin(self) -> None:
+        """As `ObserverLink.begin`; from now on a process that hangs is ended."""
+        super().begin()
+        self._look = self._loop.call_later(LOOK_S, self._look_after_it)
+
+    def _look_after_it(self) -> None:
+        self._look = self._loop.call_later(LOOK_S, self._look_after_it)
+        silent = self._pid is not None and self._ready and clock.mono_ns() - self._heard_ns > HUNG_S * 1e9
+        self._hung = self._hung + 1 if silent else 0
+        if silent and self._hung > 1 and self._pid is not None:
+            say(f"the observer process has said nothing for {HUNG_S:g} s and is ended")
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, signal.SIGKILL)
 
     def report(self) -> dict[str, object]:
         """How it is, for the health endpoints: state is starting | up | silent | down."""
@@ -66,8 +88,9 @@ class ServeLink(ObserverLink):
         if not self.alive:
             self._try_again()
         self._ending = True
-        if self._retry is not None:
-            self._retry.cancel()
+        for timer in (self._retry, self._look):
+            if timer is not None:
+                timer.cancel()
         self._feed.record_json(wire.Kind.BYE, ended)
         self._feed.flush_now()
         deadline_ns = clock.mono_ns() + int(timeout_s * 1e9)

@@ -143,8 +143,12 @@ class Serve:
         environ: Mapping[str, str] | None = None,
         sockets: Sequence[tuple[str, socket.socket]] = (),
         health: str = "127.0.0.1:0",
+        program: str | None = None,
     ) -> Running:
-        """One that is up: its doors are open.  `sockets`: inherited ones with their names, as systemd gives them."""
+        """One that is up: its doors are open.
+
+        `sockets`: inherited ones with their names, as systemd gives them.  `program`: Python that calls `serve.main`.
+        """
         words = [word for name, url in upstreams.items() for word in ("--upstream", f"{name}={url}")]
         options = ["serve", *words, *arguments]
         if not any("--listen" in word for word in arguments) and not sockets:
@@ -152,6 +156,8 @@ class Serve:
         health_port = free_port() if health.endswith(":0") else int(health.rpartition(":")[2])
         options += ["--health", f"127.0.0.1:{health_port}"]
         command = [sys.executable, "-m", "fairtrial", *options]
+        if program is not None:
+            command = [sys.executable, "-c", program, *options[1:]]
         numbers = [sock.fileno() for _, sock in sockets]
         if sockets:
             names = ":".join(name for name, _ in sockets)

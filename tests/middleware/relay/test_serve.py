@@ -281,6 +281,25 @@ def test_an_observer_that_dies_again_and_again_is_started_again_and_again(
     assert serve.row("a").steps == 3
 
 
+def test_an_observer_that_hangs_is_ended_and_started_again(serve: Serve, upstream: AnsweringUpstream) -> None:
+    program = (
+        "import sys; from fairtrial.middleware.relay import serve, serve_link; "
+        "serve_link.HUNG_S, serve_link.LOOK_S = 12.0, 0.5; sys.exit(serve.main(sys.argv[1:]))"
+    )
+    running = serve.start({"anthropic": upstream.url}, program=program)
+    running.wait_for_observer()
+    hung = running.observer_pid()
+    os.kill(hung, signal.SIGSTOP)
+    assert running.call("anthropic", "/t/a/v1/messages")[0] == 200
+    until(lambda: running.report("healthz")[1]["observer"]["deaths"] >= 1, "it is ended")
+    assert any("said nothing" in line for line in running.said)
+    running.wait_for_observer()
+    assert running.observer_pid() != hung
+    assert running.call("anthropic", "/t/b/v1/messages")[0] == 200
+    assert running.end() == 0
+    assert serve.calls("b") == 1
+
+
 def test_both_killed_leave_a_trial_that_the_next_start_closes(serve: Serve, upstream: AnsweringUpstream) -> None:
     running = serve.start({"anthropic": upstream.url})
     running.call("anthropic", "/t/lost/v1/messages")
