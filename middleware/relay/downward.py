@@ -38,6 +38,7 @@ class Downward(Upward):
             self._fault(error)
             return
         try:
+            self._relay.look_at_lag(t_ns)
             if self._responses.chunked is not None and len(data) < _SMALL_BYTES:
                 self._look_later(data, t_ns)
             elif self._unseen:

@@ -41,6 +41,7 @@ _SOCKET_BYTES: Final = 4 * 1024 * 1024
 _DATA_KINDS: Final = frozenset((Kind.REQUEST_DATA, Kind.RESPONSE_DATA, Kind.TUNNEL_UP, Kind.TUNNEL_DOWN))
 LAG_INTERVAL_S: Final = 0.050
 LAG_NOTICED_S: Final = 0.005
+_NOTICED_NS: Final = int(LAG_NOTICED_S * 1e9)
 
 
 @dataclass(slots=True)
@@ -410,6 +411,12 @@ class LoopLag:
     def overdue_s(self) -> float:
         """How late the pending sample is already: the lag of the very turn that asks."""
         return max(0.0, (monotonic_ns() - self._due_ns) / 1e9) if self._timer is not None else 0.0
+
+    def look(self, t_ns: int) -> None:
+        """Tell of a lag at once if the pending sample is late: it is due before what came in that lag is told."""
+        if t_ns > self._due_ns + _NOTICED_NS and self._timer is not None:
+            self._timer.cancel()
+            self._sample()
 
     def _arm(self) -> None:
         self._due_ns = monotonic_ns() + int(LAG_INTERVAL_S * 1e9)

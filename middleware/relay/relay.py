@@ -329,6 +329,11 @@ class Relay:
             except Exception as error:  # noqa: BLE001 - observing fails open
                 self.swallow(error)
 
+    def look_at_lag(self, t_ns: int) -> None:
+        """Tell of a lag of this very turn, in which a read returned at `t_ns`, before that read is told."""
+        if self._lag is not None:
+            self._lag.look(t_ns)
+
     def overdue_s(self) -> float:
         """How late the loop is at this moment."""
         return self._lag.overdue_s() if self._lag is not None else 0.0

@@ -83,6 +83,9 @@ class Owner(Protocol):
     def swallow(self, error: Exception) -> None:
         """Count a fault of ours."""
 
+    def look_at_lag(self, t_ns: int) -> None:
+        """Tell of a lag of this very turn, in which a read returned at `t_ns`, before that read is told."""
+
     def overdue_s(self) -> float:
         """How late the loop is at this moment."""
         ...

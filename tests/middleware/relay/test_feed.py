@@ -187,6 +187,24 @@ async def test_the_lag_of_the_loop_is_noticed() -> None:
     assert lag.overdue_s() == 0.0
 
 
+async def test_a_lag_is_told_before_what_came_in_it_once() -> None:
+    """A reply that is read in the very turn that was late would else be told, and over, before the lag."""
+    seen: list[float] = []
+    lag = LoopLag(asyncio.get_running_loop(), seen.append)
+    lag.look(time.monotonic_ns())
+    lag.start()
+    lag.look(time.monotonic_ns())
+    assert seen == []
+    time.sleep(0.12)
+    lag.look(time.monotonic_ns())
+    assert len(seen) == 1
+    assert seen[0] > 0.05
+    lag.look(time.monotonic_ns())
+    lag.stop()
+    await asyncio.sleep(0.06)
+    assert len(seen) == 1
+
+
 def test_the_time_asleep_is_a_number_of_nanoseconds() -> None:
     assert suspended_ns() == pytest.approx(suspended_ns(), abs=1_000_000)
 
