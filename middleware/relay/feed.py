@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Final
 
-from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Flag, Kind, Record, parts_of_whole
+from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Flag, Kind, parts_of_whole
 
 FLUSH_S: Final = 0.002
 FLUSH_BYTES: Final = 64 * 1024
@@ -181,7 +181,7 @@ class FeedSender:
     def _record_without_room(self, kind: int, wire: bytes, head_bytes: int, conn: int, msg: int, t_ns: int) -> None:
         """A whole message of which not all may find room: its body goes first, as in `record`."""
         if head_bytes > _MAX_HEAD:
-            for part in parts_of_whole(Record(kind, 0, conn, msg, t_ns, wire), head_bytes):
+            for part in parts_of_whole(kind, 0, head_bytes, conn, msg, t_ns, wire):
                 self.record(part.kind, part.payload, conn, msg, 0, t_ns)
             return
         if self._lost_records and self._waiting < self._limit:
