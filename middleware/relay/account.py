@@ -1,6 +1,6 @@
 """What is told of one pair: its records, when each side was last heard, and who ended it first, and how.
 
-In: facts, as `coupled.py` meets them.  Out: records for the observer, each with the pair's connection number.
+In: facts, as the engine meets them.  Out: records for the observer, each with the pair's connection number.
 It sees no socket and decides nothing about the traffic; whether an account is kept makes no difference to a byte.
 
 The CLOSE record: {first: client|upstream|fairtrial, how: fin|rst|tls_ragged|dial|abort, errno, text, first_ns,

@@ -3,7 +3,7 @@
 In: the raw bytes of one request or response head, its empty line included.  Out: `RequestHead`,
 `ResponseHead`, or `BadHead` with the reason.  llhttp (through httptools) judges the grammar of request
 heads; the refusals on top of it are ours.  Pure: no sockets, no clock.  What follows a head is the work
-of `framing.py`; who decides what a bad head leads to is `coupled.py`.
+of `framing.py`; what a bad head leads to is decided in `upward.py`.
 
 **Source:** RFC 9112 sections 2.2, 3, 5 and 6.
 """
