@@ -342,11 +342,16 @@ def _abort(attempt: AttemptSeen, *, ends_with: bool, thresholds: Thresholds) -> 
     )
 
 
+_REFUSED_LOGIN: Final = frozenset({"EACCES", "13"})
+
+
 def _dial(value: AttemptEnded, *, answered_before: bool) -> Fault:
     error = _plain(value)
     if value.dial_stage == "proxy" or (value.via_proxy is not None and value.dial_stage in {"dns", "connect"}):
         if value.proxy_status == 407:
             return Fault(cause="operator.auth", blame=Blame.OPERATOR, failure="the proxy asked for credentials (407)")
+        if value.errno in _REFUSED_LOGIN and value.dial_stage == "proxy":  # what a SOCKS proxy's refusal is told as
+            return Fault(cause="operator.auth", blame=Blame.OPERATOR, failure="the proxy refused the login")
         said = f"proxy status {value.proxy_status}" if value.proxy_status is not None else f"no connection: {error}"
         return Fault(cause="network.proxy", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=said)
     if value.dial_stage == "tls":

@@ -35,6 +35,8 @@ def ledger(ctx: Context) -> Ledger:
         for attempt in turn.attempts:
             # What the client did not read was not read from the upstream either: that is no silence of its own.
             gap_s = (attempt.value.max_gap_with_pings or 0.0) - (attempt.value.downstream_blocked or 0.0)
+            if attempt.value.upstream_gap_with_pings is not None:  # nor is what our own loop slept through
+                gap_s = min(gap_s, attempt.value.upstream_gap_with_pings)
             if attempt.whole and gap_s >= ctx.thresholds.stall_s:
                 # Where in the call the silence lay is not recorded; in it, it overlaps nothing of the same turn.
                 silent_ns = attempt.ended_ns - round(gap_s * 1e9)

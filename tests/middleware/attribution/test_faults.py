@@ -75,3 +75,23 @@ def test_what_the_observer_measured_as_the_upstreams_silence_is_the_silence() ->
     )
     attempt = Case(told.end(1).assembly()).calls[-1].attempts[-1]
     assert silence_s(attempt) == 12.5
+
+
+def test_a_proxy_that_wants_or_refuses_a_login_is_the_operators() -> None:
+    def told(status: int | None, code: str | None) -> str | None:
+        scene = Scene().attempt(
+            ReplyFacts(),
+            outcome="error",
+            first_failure="upstream",
+            close_kind="dial",
+            dial_stage="proxy",
+            via_proxy="p:1",
+            proxy_status=status,
+            errno=code,
+        )
+        return cause(scene)
+
+    assert told(407, None) == "operator.auth"
+    assert told(None, "EACCES") == "operator.auth"
+    assert told(None, "ECONNREFUSED") == "network.proxy"
+    assert told(502, None) == "network.proxy"

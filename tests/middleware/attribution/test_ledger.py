@@ -29,15 +29,19 @@ def test_failed_attempts_and_the_waits_after_them_are_charged_and_the_whole_repl
 
 
 def test_a_long_silence_inside_a_whole_reply_is_charged_and_a_short_one_is_not() -> None:
-    def with_silence(length: float) -> float | None:
+    def with_silence(length: float, upstream: float | None = None) -> float | None:
         told = Scene()
         told.call()
         last = next(o for o in reversed(told.observations) if o.kind == "attempt.ended")
         last.value["max_gap_with_pings"] = length
+        if upstream is not None:
+            last.value["upstream_gap_with_pings"] = upstream
         return told.end(1).verdict().ledger.infra_seconds
 
     assert with_silence(120.0) == pytest.approx(120.0)
     assert with_silence(20.0) == 0.0
+    # Of 120 s our own loop slept through 80: less than a stall is the upstream's.
+    assert with_silence(120.0, upstream=40.0) == 0.0
 
 
 def test_what_the_operator_has_to_mend_is_not_charged_to_infra() -> None:
