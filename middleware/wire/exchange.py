@@ -6,7 +6,8 @@ all times come with the records.  What this module does not do: fold attempts (`
 byte stream (`feed.py`, `app.py`), look at NOTE, CHILD or MUTATION records.  Its counterpart is `relay/coupled.py`.
 
 Bodies are read in `bodies.py`, calls over a WebSocket in `socket_calls.py`, silences measured in `stalls.py`, attempts
-put into words in `outcome.py`; `passing.py` holds what is known meanwhile.
+put into words in `outcome.py` and said in `emission.py`, trials asked for in `whose.py`, edges told in `edges.py`;
+`passing.py` holds what is known meanwhile.
 
 It fails open: a record that makes no sense is counted and skipped.  What the feed lost is never taken for something
 that did not happen: an exchange with a hole has no terminator to miss.
@@ -17,29 +18,25 @@ that did not happen: an exchange with a hole has no terminator to miss.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
 
 import msgspec
 
 from fairtrial.middleware.core import clock
-from fairtrial.middleware.core.claims import Assigned, Assigns
+from fairtrial.middleware.core.claims import Assigns
 from fairtrial.middleware.core.ids import new_id
-from fairtrial.middleware.core.observations import GapSeen, Note, RequestFacts, Subject
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.bodies import Bodies
 from fairtrial.middleware.wire.dialects import UNKNOWN, choose
+from fairtrial.middleware.wire.edges import Edge, Edges
+from fairtrial.middleware.wire.emission import Emission
 from fairtrial.middleware.wire.feed import Flag, Kind
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, parse_request_head, parse_response_head
-from fairtrial.middleware.wire.outcome import attempt_ended, attempt_started, reply_facts
 from fairtrial.middleware.wire.passing import NO_HEAD, SHUTDOWN, Conn, Dial, Ending, Exchange, Opened, peer_host
-from fairtrial.middleware.wire.session import KeyDigest, claims, split_token
+from fairtrial.middleware.wire.session import KeyDigest, split_token
 from fairtrial.middleware.wire.socket_calls import SocketCalls
 from fairtrial.middleware.wire.stalls import Stalls
-
-Edge = Literal["call_started", "call_ended"]
-
-_FAMILIES: Final = ["model_api"]
+from fairtrial.middleware.wire.whose import Whose
 
 
 class ExchangeTracker:
@@ -63,17 +60,13 @@ class ExchangeTracker:
         on_call_edge: Callable[[Edge], None] | None = None,
         at: clock.Instant | None = None,
     ) -> None:
-        self._source = source
-        self._trials = trial_of_token
-        self._assigns = assigns
-        self._keys = keys
+        self._emission = Emission(source, at if at is not None else clock.now())
+        self._whose = Whose(trial_of_token, assigns, keys)
+        self._edges = Edges(on_call_edge)
         self._providers = dict(providers or {})
-        self._on_edge = on_call_edge
-        self._clock = at if at is not None else clock.now()
         self._conns: dict[int, Conn] = {}
         self._bodies = Bodies()
         self._sockets = SocketCalls(begin=self._begin_inner, finish=self._finish, fault=self._bodies.fault)
-        self._tools_seen: set[tuple[str | None, str | None, str | None]] = set()
         self._takers: dict[int, Callable[[feed.Record], None]] = {
             Kind.HELLO: self._hello,
             Kind.OPEN: self._open,
@@ -131,7 +124,7 @@ class ExchangeTracker:
 
     def _shut(self, now_ns: int) -> None:
         for conn in self._conns.values():
-            self._end_blind(conn, now_ns)
+            self._emission.blind_no_more(conn, now_ns)
             self._end_all(conn, SHUTDOWN, now_ns)
 
     # --- connections --------------------------------------------------------------------------------------------------
@@ -140,7 +133,7 @@ class ExchangeTracker:
         said = record.json()
         wall_ns, mono_ns = said.get("wall_ns"), said.get("mono_ns")
         if isinstance(wall_ns, int) and isinstance(mono_ns, int):
-            self._clock = clock.Instant(wall_ns, mono_ns)
+            self._emission.clock = clock.Instant(wall_ns, mono_ns)
 
     def _open(self, record: feed.Record) -> None:
         said = msgspec.json.decode(record.payload, type=Opened)
@@ -151,7 +144,7 @@ class ExchangeTracker:
         before = self._conns.get(record.conn)
         if before is not None:
             # Another relay counts from 1 again: what the first one had open ended with it.
-            self._end_blind(before, record.t_ns)
+            self._emission.blind_no_more(before, record.t_ns)
             self._end_all(before, SHUTDOWN, record.t_ns)
         self._conns[record.conn] = Conn(
             door=said.door,
@@ -202,8 +195,7 @@ class ExchangeTracker:
             after_close=conn.closing,
         )
         conn.closing = conn.closing or _says_close(known.headers)
-        if self._assigns is None and (trial := self._named(conn, token)) is not None:
-            # More may tell the trial once the body is known; under `run` nothing but the token does.
+        if (trial := self._whose.at_once(conn, token)) is not None:
             conn.add_trial(trial)
         if head is None:
             exchange.give_up("the request's head was not in the copy")
@@ -246,56 +238,11 @@ class ExchangeTracker:
         exchange.request = self._bodies.read_request(exchange)
         self._bodies.release(exchange)
         conn = self._conn(exchange.conn)
-        exchange.assigned = self._whose(conn, exchange)
-        trial = exchange.assigned.trial
-        if trial is not None:
-            conn.add_trial(trial)
-        exchange.is_main = self._looks_main(exchange.request, trial)
-        self._source.emit(
-            attempt_started(conn, exchange),
-            subject=Subject(trial=trial),
-            wall_ns=self._clock.wall_at(exchange.started_ns),
-            mono_ns=exchange.started_ns,
-        )
-        if exchange.is_main and trial is not None:
-            self._edge("call_started")
-
-    def _named(self, conn: Conn, token: str | None) -> str | None:
-        """The trial of a token; under `run` a door that is a socket needs none, since only its trial can open it."""
-        if token is None and conn.door.startswith("socket:") and len(self._trials) == 1:
-            return next(iter(self._trials.values()))
-        return self._trials.get(token) if token is not None else None
-
-    def _whose(self, conn: Conn, exchange: Exchange) -> Assigned:
-        if self._assigns is None:
-            token = split_token(exchange.head.target)[0]
-            trial = self._named(conn, token)
-            return Assigned(trial=trial, how=None if trial is None else "token")
-        return self._assigns.resolve(
-            claims(
-                exchange.head,
-                exchange.request,
-                attempt=exchange.id,
-                at_ns=exchange.started_ns,
-                door=conn.door,
-                peer=conn.peer,
-                keys=self._keys,
-            )
-        )
-
-    def _looks_main(self, request: RequestFacts, trial: str | None) -> bool:
-        """Good enough for reading counters in time; `steps/roles.py` decides at the end, seeing all calls."""
-        if request.operation != "chat" or request.max_tokens == 1:
-            return False
-        key = (trial, request.session_kind, request.session)
-        if request.has_tools:
-            self._tools_seen.add(key)
-            return True
-        return key not in self._tools_seen
-
-    def _edge(self, edge: Edge) -> None:
-        if self._on_edge is not None:
-            self._on_edge(edge)
+        exchange.assigned = self._whose.ask(conn, exchange)
+        if exchange.assigned.trial is not None:
+            conn.add_trial(exchange.assigned.trial)
+        self._emission.started(conn, exchange)
+        self._edges.began(exchange)
 
     # --- responses ----------------------------------------------------------------------------------------------------
 
@@ -348,7 +295,7 @@ class ExchangeTracker:
             del conn.open[exchange.msg]
             conn.broken.append((exchange, ending, record.t_ns))
             self._announce(exchange)
-            self._say_ended(exchange)
+            self._edges.ended(exchange)
             return
         self._finish(conn, exchange, ending, record.t_ns)
 
@@ -379,28 +326,7 @@ class ExchangeTracker:
         for exchange in conn.open.values():
             exchange.holed = True
             exchange.give_up(conn.blind)
-        wall_ns = self._clock.wall_at(record.t_ns)
-        for subject in (None,) if not conn.trials else (Subject(trial=trial) for trial in conn.trials):
-            self._source.emit(
-                Note(event="blind", text=conn.blind, fields={"conn": record.conn, "door": conn.door}),
-                subject=subject,
-                wall_ns=wall_ns,
-                mono_ns=record.t_ns,
-            )
-        if conn.trials:
-            conn.blind_since_ns = wall_ns
-
-    def _end_blind(self, conn: Conn, t_ns: int) -> None:
-        """A gap ends with its connection.  One that never carried a request of a trial had no call to hide."""
-        if conn.blind_since_ns is None:
-            return
-        until_ns = self._clock.wall_at(t_ns)
-        gap = GapSeen(
-            source="door", families=_FAMILIES, since_ns=conn.blind_since_ns, until_ns=until_ns, why=conn.blind
-        )
-        for trial in conn.trials:
-            self._source.emit(gap, subject=Subject(trial=trial), wall_ns=until_ns, mono_ns=t_ns)
-        conn.blind_since_ns = None
+        self._emission.blind(record.conn, conn, record.t_ns)
 
     def _blocked(self, record: feed.Record) -> None:
         said = record.json()
@@ -427,26 +353,11 @@ class ExchangeTracker:
                 exchange.stalls.lagged(record.t_ns, float(lag_s))
 
     def _lost(self, record: feed.Record) -> None:
-        said = record.json()
-        records, size = said.get("records"), said.get("bytes")
-        since_ns, until_ns = said.get("since_ns"), said.get("until_ns")
         for conn in self._conns.values():
             for exchange in conn.open.values():
                 exchange.holed = True
                 exchange.give_up("the feed lost records", "partial")
-        self._source.emit(
-            GapSeen(
-                source="feed",
-                families=_FAMILIES,
-                since_ns=self._clock.wall_at(since_ns) if isinstance(since_ns, int) else None,
-                until_ns=self._clock.wall_at(until_ns) if isinstance(until_ns, int) else None,
-                why="the feed to the observer overran",
-                lost_records=records if isinstance(records, int) else None,
-                lost_bytes=size if isinstance(size, int) else None,
-            ),
-            wall_ns=self._clock.wall_at(record.t_ns),
-            mono_ns=record.t_ns,
-        )
+        self._emission.lost(record)
 
     def _bye(self, record: feed.Record) -> None:
         self._shut(record.t_ns)
@@ -456,7 +367,7 @@ class ExchangeTracker:
     def _close(self, record: feed.Record) -> None:
         conn = self._conns.pop(record.conn, None)
         if conn is not None:
-            self._end_blind(conn, record.t_ns)
+            self._emission.blind_no_more(conn, record.t_ns)
         if conn is None or not (conn.open or conn.broken):
             return
         try:
@@ -488,21 +399,9 @@ class ExchangeTracker:
         exchange.stalls.ended_late(ended_ns, now_s=ending.lag_now_s, connection_s=ending.lag_max_s)
         if not ending.complete:
             exchange.stalls.broke_off(ended_ns)
-        value = attempt_ended(conn, exchange, tally, ending, ended_ns, self._clock)
-        if self._assigns is not None:
-            self._assigns.ended(exchange.id, reply_facts(exchange.status, tally), whole=value.outcome == "ok")
-        self._source.emit(
-            value,
-            subject=Subject(trial=exchange.assigned.trial),
-            wall_ns=self._clock.wall_at(ended_ns),
-            mono_ns=ended_ns,
-        )
-        self._say_ended(exchange)
-
-    def _say_ended(self, exchange: Exchange) -> None:
-        if exchange.is_main and exchange.assigned.trial is not None and not exchange.said_ended:
-            exchange.said_ended = True
-            self._edge("call_ended")
+        value = self._emission.ended(conn, exchange, tally, ending, ended_ns)
+        self._whose.ended(exchange, tally, whole=value.outcome == "ok")
+        self._edges.ended(exchange)
 
 
 def _says_close(headers: Headers, *, old: bool = False) -> bool:

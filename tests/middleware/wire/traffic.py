@@ -17,7 +17,8 @@ from fairtrial.middleware.core.observations import (
 )
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.wire import feed
-from fairtrial.middleware.wire.exchange import Edge, ExchangeTracker
+from fairtrial.middleware.wire.edges import Edge
+from fairtrial.middleware.wire.exchange import ExchangeTracker
 from fairtrial.middleware.wire.feed import Kind
 from fairtrial.middleware.wire.session import KeyDigest
 
