@@ -111,8 +111,8 @@ class Account:
                 request.msg,
             )
 
-    def close(self, messages: int) -> None:
-        """Both sides are closed: what was held up is told, then CLOSE."""
+    def close(self, messages: int, tunnel: int = 0) -> None:  # noqa: ARG002 - `tally.py` tells of it
+        """Both sides are closed: what was held up is told, then CLOSE.  `tunnel`: the message that became one, or 0."""
         for side in tuple(self._blocked_since_ns):
             self.unblocked(side, messages)
         self.json(

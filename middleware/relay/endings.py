@@ -270,5 +270,5 @@ class Endings(PairState):
         if self._timer is not None:
             self._timer.cancel()
         self._settle()
-        self.account.close(self._msg)
+        self.account.close(self._msg, self._tunnel)
         self._relay.forget(self)

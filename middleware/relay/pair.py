@@ -17,6 +17,7 @@ from fairtrial.middleware.relay.ends import Link
 from fairtrial.middleware.relay.framing import RequestEvent, RequestFramer, ResponseFramer
 from fairtrial.middleware.relay.route import Owner, Route
 from fairtrial.middleware.relay.switch import Queue
+from fairtrial.middleware.relay.tally import Tally
 
 UPSTREAM_FLUSH_S: Final = 60.0
 """How long an upstream whose client is gone may take to accept what was already read from the client."""
@@ -51,7 +52,7 @@ class PairState:
     def __init__(self, relay: Owner, route: Route, client: Link, conn: int) -> None:
         self._relay = relay
         self._loop = relay.loop
-        self.account = account = Account(relay.feed, conn)
+        self.account = account = Tally(relay.feed, conn) if route.policy.docker else Account(relay.feed, conn)
         self._record = account.record
         self._json = account.json
         self._record_whole = relay.feed.record_whole

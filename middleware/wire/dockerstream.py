@@ -13,10 +13,14 @@ is no frame on, `framed` is False and bytes count as raw.
 
 from __future__ import annotations
 
+import struct
 from typing import Final
 
 _HEAD_BYTES: Final = 8
 _STREAMS: Final = 3
+_FIRST_WORDS: Final = frozenset(stream << 24 for stream in range(_STREAMS))
+_STDERR: Final = 2 << 24
+_unpack: Final = struct.Struct(">II").unpack_from
 
 
 class FrameCounter:
@@ -61,21 +65,39 @@ class FrameCounter:
             self._carry = b""
             self._begin(head)
             at = missing
-        while at < end:
-            if self._left:
-                taken = min(self._left, end - at)
-                self._count(taken)
-                at += taken
-                continue
-            head = data[at : at + _HEAD_BYTES]
-            if not self._plausible(head):
+        at = self._skip(data, at)
+        while end - at >= _HEAD_BYTES:  # many small frames may lie in one read: nothing is called here
+            word, size = _unpack(data, at)
+            if word not in _FIRST_WORDS:
                 self._give_up(end - at)
                 return
-            if len(head) < _HEAD_BYTES:
-                self._carry = head
-                return
-            self._begin(head)
             at += _HEAD_BYTES
+            self._stream = word >> 24
+            if size > end - at:
+                self._left = size
+                at = self._skip(data, at)
+                return
+            at += size
+            if word == _STDERR:
+                self.stderr += size
+            else:
+                self.stdout += size
+        if at < end:
+            head = data[at:]
+            if self._plausible(head):
+                self._carry = head
+            else:
+                self._give_up(end - at)
+
+    def _skip(self, data: bytes, at: int) -> int:
+        """Count the rest of the frame that is open; where it ends in `data`."""
+        taken = min(self._left, len(data) - at)
+        self._left -= taken
+        if self._stream == 2:
+            self.stderr += taken
+        else:
+            self.stdout += taken
+        return at + taken
 
     @staticmethod
     def _plausible(head: bytes) -> bool:
@@ -84,13 +106,6 @@ class FrameCounter:
     def _begin(self, head: bytes) -> None:
         self._stream = head[0]
         self._left = int.from_bytes(head[4:], "big")
-
-    def _count(self, size: int) -> None:
-        self._left -= size
-        if self._stream == 2:
-            self.stderr += size
-        else:
-            self.stdout += size
 
     def _give_up(self, rest: int) -> None:
         self.framed = False

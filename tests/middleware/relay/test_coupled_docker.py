@@ -38,8 +38,8 @@ def test_an_unframed_200_is_a_tunnel_and_stdin_with_its_eof_may_come_first(docke
     up.close()
     assert read_all(client) == (STREAM + b"output after the half-close", "fin")
     docker_rig.no_pair_open()
-    assert docker_rig.observer.joined(Kind.TUNNEL_UP) == b"stdin before the answer"
-    assert docker_rig.observer.joined(Kind.TUNNEL_DOWN) == b"output after the half-close"
+    sums = docker_rig.observer.of(Kind.TUNNEL_END)[0].json()
+    assert (sums["stdin"], sums["raw"]) == (len(b"stdin before the answer"), len(b"output after the half-close"))
 
 
 def test_exec_half_closes_right_behind_its_101_and_still_gets_its_output(docker_rig: Rig) -> None:
