@@ -125,6 +125,19 @@ def has_bare_line_end(part: bytes | bytearray) -> bool:
     return part.count(b"\n") != part.count(b"\r\n")
 
 
+def goes_on_plainly(begun: bytearray, data: bytes) -> bool:
+    """Whether a head that has begun well only goes on with `data`, so that nothing new can be said of it.
+
+    Looks at the new bytes alone: a head that comes byte by byte would else be searched whole for each of them.
+    """
+    before = bytes(begun[-3:])
+    return (
+        len(begun) + len(data) <= MAX_HEAD_BYTES
+        and b"\r\n\r\n" not in before + data
+        and not has_bare_line_end(before[-1:] + data if before[-1:] == b"\r" else data)
+    )
+
+
 def judge_grammar(raw: bytes, low: bytes, *, mask: bool) -> None:
     """Let llhttp read the head.  The Upgrade name is masked: with it llhttp would skip a request body.
 

@@ -18,6 +18,7 @@ from fairtrial.middleware.relay.heads import (
     Body,
     RequestHead,
     could_begin,
+    goes_on_plainly,
     has_bare_line_end,
     read_request_head,
 )
@@ -40,7 +41,7 @@ class RequestFramer:
     """
 
     __slots__ = (
-        "_body", "_carry", "_chunked", "_docker", "_head", "_left", "_patient", "_wire_bytes", "dead",
+        "_begun", "_body", "_carry", "_chunked", "_docker", "_head", "_left", "_patient", "_wire_bytes", "dead",
         "holding", "msg", "ready",
     )  # fmt: skip
 
@@ -53,6 +54,8 @@ class RequestFramer:
         """A request may begin with the next byte: nothing is half read, held or given up."""
         self._docker = docker
         self._patient = patient
+        self._begun = False
+        """What is carried is the good beginning of a head."""
         self._carry = bytearray()
         self._body = _NONE
         self._head: RequestHead | None = None
@@ -101,6 +104,10 @@ class RequestFramer:
         if self.holding:
             self._carry += data
             return events
+        if self._begun and goes_on_plainly(self._carry, data):
+            self._carry += data
+            return events
+        self._begun = False
         unsaid = bytes(self._carry) + data if self._carry else data
         in_body = self._body is not _NONE
         self.ready = False
@@ -207,6 +214,7 @@ class RequestFramer:
         if end == -1:
             reason = _hopeless(data, pos, start)
             if reason is None or (self._patient and reason is _BARE and _goes_on(data, start)):
+                self._begun = reason is None and start < len(data) and could_begin(data[start])
                 self._carry += data[pos:]
                 return len(data)
             self.dead = True

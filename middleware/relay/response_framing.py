@@ -17,6 +17,7 @@ from fairtrial.middleware.relay.heads import (
     BadHead,
     Body,
     ResponseHead,
+    goes_on_plainly,
     has_bare_line_end,
     read_response_head,
 )
@@ -34,13 +35,15 @@ class ResponseFramer:
     """The response side, with the FIFO of requests that still wait for their final response."""
 
     __slots__ = (
-        "_body", "_carry", "_docker", "_head", "_known", "_known_bytes", "_known_for", "_left", "_wire_bytes",
-        "chunked", "fifo",
+        "_begun", "_body", "_carry", "_docker", "_head", "_known", "_known_bytes", "_known_for", "_left",
+        "_wire_bytes", "chunked", "fifo",
     )  # fmt: skip
 
     def __init__(self, *, docker: bool = False) -> None:
         self.fifo: deque[InFlight] = deque()
         self._docker = docker
+        self._begun = False
+        """What is carried is the good beginning of a head."""
         self._carry = bytearray()
         self._body = _NONE
         self._head: ResponseHead | None = None
@@ -109,6 +112,10 @@ class ResponseFramer:
     def feed(self, data: bytes) -> list[ResponseEvent]:
         """Take what was read and already passed on.  After `Tunnel` or `Blind` feed nothing more."""
         events: list[ResponseEvent] = []
+        if self._begun and goes_on_plainly(self._carry, data):
+            self._carry += data
+            return events
+        self._begun = False
         pos = 0
         while pos < len(data):
             if self._body is _UNTIL_CLOSE:
@@ -183,6 +190,7 @@ class ResponseFramer:
             elif has_bare_line_end(part):
                 events.append(Blind("a bare LF in the head"))
             else:
+                self._begun = len(part) >= len(b"HTTP/1.")
                 self._carry += part
             return len(data)
         waiting = self.fifo[0] if self.fifo else None

@@ -1,7 +1,7 @@
 """What a client has sent for another upstream than the one its connection leads to now (plain egress proxy).
 
-In: request events in their order, from `request_framing.py`.  Out: the run of them that may pass to the upstream in use,
-and the dialler of the one that must come next.  Nothing here touches a socket; when the change may happen is
+In: request events in their order, from `request_framing.py`.  Out: the run of them that may pass to the upstream in
+use, and the dialler of the one that must come next.  Nothing here touches a socket; when the change may happen is
 decided in `switching.py`.
 """
 
