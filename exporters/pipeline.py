@@ -7,16 +7,11 @@ The order of things: a trial becomes batches in the store (`store/exports.py`), 
 So a collector that is away costs disk, bounded by `pending_limit_bytes`, not memory, and who starts next goes on where
 a killed process stopped.  Where there is no store, an outbox in memory of `MEMORY_BYTES` stands in for it; never for a
 trial that the store knows, since the next start would send that one again.
-
-After a start, and after each failure, an empty request goes first: a collector that hangs is not given spans whose
-fate nobody would then know.  Waiting times double up to `SLOWEST_S`; a time that the collector named is kept, also by
-the next start.
 """
 
 from __future__ import annotations
 
 import contextlib
-import random
 import sqlite3
 import threading
 import time
@@ -24,12 +19,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
-from fairtrial.exporters.answers import Accepted, Answer, Later, Misdirected, Refused, TooLarge, Unknown
-from fairtrial.exporters.encoding import Resources, batches, halves
+from fairtrial.exporters.delivery import Delivery
+from fairtrial.exporters.encoding import Resources, batches
 from fairtrial.exporters.revision import added_spans
-from fairtrial.exporters.settings import NO_GRPC, ExportSettings, is_sampled
+from fairtrial.exporters.settings import ExportSettings, is_sampled
 from fairtrial.exporters.spans import Span
 from fairtrial.exporters.trace_layout import spans_of
 from fairtrial.middleware.core import clock
@@ -37,28 +32,13 @@ from fairtrial.middleware.core.records import Trial
 from fairtrial.middleware.core.selfevents import ExportFailed, Journal
 from fairtrial.middleware.store import exports
 from fairtrial.middleware.store.database import open_database, record_at
-from fairtrial.middleware.store.exports import Claimed, Counts, Wanted
+from fairtrial.middleware.store.exports import Counts, Wanted
 from fairtrial.middleware.store.schema import STATEMENTS
 
 MEMORY_BYTES: Final = 16 << 20
 FIRST_WAIT_S: Final = 1.0
-SLOWEST_S: Final = 60.0
-MISDIRECTED_WAIT_S: Final = 300.0
-LEASE_FACTOR: Final = 2.0
 SHORTEST_SEND_S: Final = 0.2
 """With less time than this left before the end, no further batch is begun."""
-
-
-class Sender(Protocol):
-    """A way to a collector: `over_http.HttpSender`, `over_grpc.GrpcSender`."""
-
-    def send(self, body: bytes, timeout_s: float) -> Answer:
-        """Deliver one request, once."""
-        ...
-
-    def close(self) -> None:
-        """Give the connection back."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +65,7 @@ class TracePipeline:
         self._store = store
         self._settings = settings
         self._journal = journal
-        self._version = version
         self._memory_bytes = memory_bytes
-        self._first_wait_s = first_wait_s
         self._resources = Resources(
             version=version, host=host, schema_url=settings.profile.schema_url, extra=settings.resource
         )
@@ -101,19 +79,13 @@ class TracePipeline:
         self._thread = threading.Thread(target=self._work, name="trace-pipeline", daemon=True)
         self._disk: sqlite3.Connection | None = None
         self._memory: sqlite3.Connection | None = None
-        self._sender: Sender | None = None
-        self._proved = False
-        self._not_before = 0.0
-        self._asked_to_wait = False
-        self._failures = 0
+        self._delivery = Delivery(settings, journal, self._outboxes, version=version, first_wait_s=first_wait_s)
         self._look_at = 0.0
         self._count_at = 0.0
         self._stuck = False
         self._poison: set[str] = set()
         self._counts = Counts()
         self._lost_early = Counts()
-        self.trouble: str | None = None
-        """Why nothing arrives, in a sentence, while that is so."""
 
     # --- for everybody, from any thread ---------------------------------------------------------------------------
 
@@ -150,6 +122,11 @@ class TracePipeline:
         """Spans of this store, and of this process's memory, as of the last turn of the thread."""
         return self._counts
 
+    @property
+    def trouble(self) -> str | None:
+        """Why nothing arrives, in a sentence, while that is so."""
+        return self._delivery.trouble
+
     def settled(self, within_s: float) -> bool:
         """Wait until there is nothing more to do for now: all sent, or the collector is waited for."""
         return self._idle.wait(within_s)
@@ -159,8 +136,7 @@ class TracePipeline:
 
         A collector that fails is not tried again here, unless it named a time that comes before the end.
         """
-        if not self._asked_to_wait:
-            self._not_before = 0.0
+        self._delivery.hurry()
         self._look_at = 0.0
         self._close_at = time.monotonic() + within_s
         self._wake.set()
@@ -175,7 +151,7 @@ class TracePipeline:
             while True:
                 self._wake.clear()
                 self._guard("lay out", self._lay_out)
-                busy = self._guard("send", self._send_one, pause_s=FIRST_WAIT_S)
+                busy = self._guard("send", self._send, pause_s=FIRST_WAIT_S)
                 self._count(now=not busy)
                 if busy and not self._over():
                     continue
@@ -196,8 +172,13 @@ class TracePipeline:
             self._reopen()
         except Exception as error:  # noqa: BLE001 - the thread's outermost frame
             self._journal.note(ExportFailed(label="bug", detail=f"{label}: {error!r}"))
-        self._not_before = max(self._not_before, time.monotonic() + pause_s)
+        self._delivery.pause(pause_s)
         return False
+
+    def _send(self) -> bool:
+        if self._over():
+            return False
+        return self._delivery.send_one(None if self._close_at is None else self._close_at - time.monotonic())
 
     def _over(self) -> bool:
         return self._close_at is not None and time.monotonic() >= self._close_at - SHORTEST_SEND_S
@@ -210,15 +191,13 @@ class TracePipeline:
         with self._lock:
             if self._waiting and not self._stuck:
                 return False
-        if self._not_before > time.monotonic():
-            return not self._asked_to_wait or self._not_before >= self._close_at
-        return not self._anything_due()
+        return not self._delivery.worth_waiting_for(self._close_at)
 
     def _pause_s(self) -> float:
         now = time.monotonic()
         pause = self._settings.delay_s
-        if self._not_before > now:
-            pause = min(pause, self._not_before - now)
+        if self._delivery.not_before > now:
+            pause = min(pause, self._delivery.not_before - now)
         if self._close_at is not None:
             pause = min(pause, self._close_at - now, 0.2)
         return max(0.01, pause)
@@ -360,117 +339,6 @@ class TracePipeline:
             if not found:
                 self._lost_early += Counts(produced=spans, dropped={"queue": spans})
 
-    # --- sending ----------------------------------------------------------------------------------------------------
-
-    def _send_one(self) -> bool:
-        """Send one batch if one is due; whether it is worth to try the next one at once."""
-        if time.monotonic() < self._not_before or self._over():
-            return False
-        if not self._anything_due() or not self._ready():
-            return False
-        timeout_s = self._time_s()
-        lease_ns = int((timeout_s * LEASE_FACTOR + 1.0) * 1e9)
-        for outbox in self._outboxes():
-            claimed = exports.claim(outbox, now_ns=clock.now().wall_ns, lease_ns=lease_ns)
-            if claimed is not None:
-                return self._send(outbox, claimed, timeout_s)
-        return False
-
-    def _anything_due(self) -> bool:
-        now_ns = clock.now().wall_ns
-        try:
-            return any(exports.is_due(outbox, now_ns) for outbox in self._outboxes())
-        except sqlite3.Error:
-            return False
-
-    def _time_s(self) -> float:
-        left = self._settings.timeout_s
-        if self._close_at is not None:
-            left = min(left, self._close_at - time.monotonic())
-        return max(0.05, left)
-
-    def _ready(self) -> bool:
-        """Whether the collector answers: asked with a request without spans, where it has not answered just now."""
-        if self._sender is None:
-            try:
-                self._sender = make_sender(self._settings, version=self._version)
-            except (OSError, ValueError, ImportError) as error:
-                self._failed(f"{error}", MISDIRECTED_WAIT_S)
-                return False
-        if self._proved:
-            return True
-        answer = self._sender.send(b"", self._time_s())
-        match answer:
-            case Accepted() | Refused() | TooLarge():
-                # Some refuse a request without spans; they answer, which is all that was asked.
-                self._proved = True
-            case Later(why, after_s):
-                self._failed(why, after_s)
-                if after_s is not None:
-                    self._hold(after_s)
-            case Misdirected(why):
-                self._failed(why, MISDIRECTED_WAIT_S)
-            case Unknown(why):
-                self._failed(why, None)
-        return self._proved
-
-    def _send(self, outbox: sqlite3.Connection, claimed: Claimed, timeout_s: float) -> bool:
-        assert self._sender is not None
-        try:
-            answer = self._sender.send(claimed.batch.body, timeout_s)
-        except Exception as error:  # noqa: BLE001 - a library's fault; the bytes may have gone out
-            answer = Unknown(repr(error))
-        match answer:
-            case Accepted(rejected, message):
-                exports.settle(outbox, claimed.row, rejected)
-                self._failures, self._not_before, self._asked_to_wait, self.trouble = 0, 0.0, False, None
-                if rejected or message:
-                    self._journal.note(ExportFailed(label="partial", detail=f"{rejected} spans rejected: {message}"))
-                return True
-            case TooLarge(why):
-                parts = halves(claimed.batch)
-                if parts:
-                    exports.split(outbox, claimed, parts)
-                else:
-                    exports.drop(outbox, claimed.row, "too_large")
-                    self._journal.note(ExportFailed(label="too_large", detail=why))
-                return True
-            case Refused(why, label):
-                exports.drop(outbox, claimed.row, label)
-                self._journal.note(ExportFailed(label=label, detail=why))
-                return True
-            case Later(why, after_s):
-                exports.put_back(outbox, claimed.row)
-                self._failed(why, after_s)
-                if after_s is not None:
-                    self._hold(after_s)
-            case Misdirected(why):
-                exports.put_back(outbox, claimed.row)
-                self._failed(why, MISDIRECTED_WAIT_S)
-            case Unknown(why):
-                exports.drop(outbox, claimed.row, exports.UNCONFIRMED)
-                self._failed(why, None)
-        return False
-
-    def _hold(self, after_s: float) -> None:
-        """A time that the collector named is kept in the store: the next start honours it too."""
-        until_ns = clock.now().wall_ns + int(after_s * 1e9)
-        for outbox in self._outboxes():
-            exports.hold(outbox, until_ns)
-
-    def _failed(self, why: str, after_s: float | None) -> None:
-        self._proved = False
-        self._failures += 1
-        if after_s is None:
-            slowest = min(SLOWEST_S, self._first_wait_s * 2 ** min(self._failures - 1, 10))
-            after_s = slowest * random.uniform(0.8, 1.2)  # noqa: S311 - spreads senders over time, no secret
-            self._asked_to_wait = False
-        else:
-            self._asked_to_wait = after_s < MISDIRECTED_WAIT_S
-        self._not_before = time.monotonic() + after_s
-        self.trouble = f"{self._settings.shown}: {why}"
-        self._journal.note(ExportFailed(label="collector", detail=self.trouble))
-
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def _count(self, *, now: bool = True) -> None:
@@ -494,21 +362,7 @@ class TracePipeline:
         for database in self._outboxes():
             with contextlib.suppress(sqlite3.Error):
                 database.close()
-        if self._sender is not None:
-            self._sender.close()
-
-
-def make_sender(settings: ExportSettings, *, version: str) -> Sender:
-    """The way that the settings name.  Raises `ImportError` with a sentence where gRPC is not installed."""
-    if settings.protocol == "grpc":
-        try:
-            from fairtrial.exporters.over_grpc import GrpcSender
-        except ImportError as error:
-            raise ImportError(NO_GRPC) from error
-        return GrpcSender(settings, version=version)
-    from fairtrial.exporters.over_http import HttpSender
-
-    return HttpSender(settings, version=version)
+        self._delivery.close()
 
 
 def _estimate(trial: Trial) -> int:

@@ -103,6 +103,21 @@ def test_put_never_waits_for_a_collector_that_hangs(tmp_path: Path) -> None:
     assert collector.seen == [], "it was asked without spans, and did not answer"
 
 
+def test_a_collector_that_hangs_after_a_pause_is_given_no_spans(tmp_path: Path) -> None:
+    with (
+        http_collector() as collector,
+        pipeline(tmp_path / "s.db", collector, OTEL_EXPORTER_OTLP_TIMEOUT="300") as traces,
+    ):
+        traces.put(a_trial())
+        assert traces.settled(LONG_S)
+        assert (collector.probes, len(collector.got)) == (1, 1)
+        collector.probe = collector.otherwise = "hang"
+        time.sleep(1.1)  # an answer proves for a second that somebody is there
+        traces.put(a_trial())
+        assert traces.close(3).pending == span_count(1)
+    assert len(collector.got) == 1
+
+
 def test_what_a_dead_collector_did_not_get_is_sent_by_the_next_start(tmp_path: Path) -> None:
     store = tmp_path / "s.db"
     with pipeline(store, "http://127.0.0.1:1") as traces:
