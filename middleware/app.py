@@ -31,7 +31,6 @@ from fairtrial.middleware.core.observations import (
     GapSeen,
     MutationSeen,
     Note,
-    Observation,
     TrialEnded,
     TrialStarted,
 )
@@ -49,8 +48,7 @@ from fairtrial.middleware.observer.log import TrialLog
 from fairtrial.middleware.observer.machine import start_ticks, write_whole
 from fairtrial.middleware.observer.traces import Traces, traces_asked_for
 from fairtrial.middleware.report.text import PREFIX, ending_lines
-from fairtrial.middleware.store.database import observations_of, open_database
-from fairtrial.middleware.store.writer import Owner, StoreWriter
+from fairtrial.middleware.store.writer import UNCOMMITTED_S, Owner, StoreWriter
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.docker import DOOR as DOCKER_DOOR
 from fairtrial.middleware.wire.docker import DockerTracker
@@ -62,6 +60,8 @@ FINISH_WATCHED_S: Final = 1.0
 FLUSH_S: Final = 0.5
 LEFT_AFTER_S: Final = 3.0
 """How long after the start the traces that earlier processes left are sent."""
+KEPT_OBSERVATIONS: Final = 1500
+"""Observations held in memory (3.5 KB each); what is older is read back from the store at the end."""
 STDOUT: Final = "-"
 """`--json -`: the run process prints the record, since its standard output is not ours."""
 
@@ -116,7 +116,15 @@ class ObservedTrial:
         self._host = this_host()
         self._writer = StoreWriter(Path(hello.store), journal, trial=hello.trial)
         begun = clock.Instant(hello.wall_ns, hello.mono_ns)
-        self._book = TrialBook(hello.trial, writer=self._writer, journal=journal, host=self._host, begun=begun)
+        self._book = TrialBook(
+            hello.trial,
+            writer=self._writer,
+            journal=journal,
+            host=self._host,
+            begun=begun,
+            keep=KEPT_OBSERVATIONS,
+            sealed=True,
+        )
         self._source = self._book.source
         self._tracker = ExchangeTracker(
             Source("door.model", self._book.take, host=self._host, trial=hello.trial),
@@ -182,8 +190,7 @@ class ObservedTrial:
     def _take_over(self) -> None:
         """Read what a predecessor stored, and say since when nobody looked."""
         hello = self._hello
-        self._book.observations.extend(self._book.read_back())
-        if not any(o.kind == TrialStarted.kind for o in self._book.observations):
+        if not any(o.kind == TrialStarted.kind for o in self._book.resume()):
             self._book.say_started(self._started(), hello.doors)
         now = clock.now()
         if hello.gap_since_ns is not None:
@@ -192,7 +199,7 @@ class ObservedTrial:
             GapSeen(
                 source="observer",
                 families=list(FAMILIES),
-                since_ns=self._resumed_wall_ns,
+                since_ns=None if self._resumed_wall_ns is None else self._resumed_wall_ns - round(UNCOMMITTED_S * 1e9),
                 until_ns=now.wall_ns,
                 why="the observer process was killed or crashed",
             )
@@ -287,9 +294,9 @@ class ObservedTrial:
         incomplete = closed == "incomplete" or self._hello.close_only
         ended = msgspec.structs.replace(self._exit, closed="incomplete" if incomplete else "normal")
         self._book.end(ended, mono_ns=ended_mono_ns)
-        written = tuple(self._book.observations)
+        written = self._book.mark()
         if await asyncio.to_thread(self._writer.flush, FLUSH_S):
-            self._check_store(written)
+            self._book.verify(written)
         thresholds = config.load(self._hello.config, {}, {}).verdict
         self._record = self._book.judge(thresholds)
         await asyncio.to_thread(self._writer.flush, FLUSH_S)
@@ -302,31 +309,6 @@ class ObservedTrial:
             if self._hello.json == STDOUT:
                 answer["record"] = msgspec.json.format(msgspec.json.encode(self._record)).decode()
             await send(self._link, self._journal, feed.Kind.VERDICT, answer)
-
-    def _check_store(self, written: tuple[Observation, ...]) -> None:
-        """Whether the rows that we wrote are still there: under `run` the agent has our uid and could edit them.
-
-        `written` is what was put before a flush that came through; what a collector adds meanwhile is not looked for.
-        """
-        if self._writer.failed is not None:
-            return
-        try:
-            database = open_database(Path(self._hello.store), read_only=True)
-            stored = {o.id: o for o in observations_of(database, self._hello.trial)}
-            database.close()
-        except (OSError, sqlite3.Error) as error:
-            why = f"the store vanished or was damaged while the command ran ({error})"
-        else:
-            changed = [o for o in written if stored.get(o.id) != o]
-            ours = {o.id for o in self._book.observations}
-            added = [o for o in stored.values() if o.id not in ours]
-            if not changed and not added:
-                return
-            why = (
-                f"someone else changed or removed {len(changed)} of {len(written)} stored rows, and added {len(added)}"
-            )
-        self._writer.restore(list(self._book.observations))
-        self._source.emit(GapSeen(source="store", families=list(FAMILIES), why=why))
 
     async def _probe_traces(self, traces: Traces) -> None:
         """Whether anybody takes traces, asked while the command runs: the export itself comes after the last word."""
@@ -341,9 +323,7 @@ class ObservedTrial:
         if self._hello.docker.source in (None, "default socket", "rootless socket"):
             return None
         said = [
-            o
-            for o in self._book.observations
-            if o.source == "collector.docker_events" and o.kind == CoverageChanged.kind
+            o for o in self._book.held() if o.source == "collector.docker_events" and o.kind == CoverageChanged.kind
         ]
         if not said or said[-1].value.get("state", "on") == "on":
             return None

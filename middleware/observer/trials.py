@@ -36,7 +36,7 @@ from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.observer.book import TrialBook
 from fairtrial.middleware.observer.machine import start_ticks
 from fairtrial.middleware.store.queries import OpenTrial, TrialRow
-from fairtrial.middleware.store.writer import Owner, StoreWriter
+from fairtrial.middleware.store.writer import UNCOMMITTED_S, Owner, StoreWriter
 
 KEPT_OBSERVATIONS: Final = 1000
 """Observations of one trial kept in memory; a trial with more is read back from the store when it is judged."""
@@ -205,14 +205,14 @@ class OpenTrials(Mapping[str, str]):
         )
 
     def take_over(self, row: TrialRow, *, since_ns: int | None) -> bool:
-        """A predecessor's open trial goes on, with a gap from `since_ns` (CLOCK_MONOTONIC) to now.
+        """A predecessor's open trial goes on, with a gap to now from what it had not committed when it died.
 
-        False: its requests do not bear its name, so nobody could tell that they are its own; it can only be closed.
+        `since_ns`: when it died, CLOCK_MONOTONIC.  False: its requests do not bear its name, so nobody could tell that
+        they are its own; it can only be closed.
         """
         now = clock.now()
         book = self._book(row.trial, now.mono_ns - max(0, now.wall_ns - row.started_ns))
-        book.observations.extend(book.read_back())
-        begun = next((o for o in book.observations if o.kind == TrialStarted.kind), None)
+        begun = next((o for o in book.resume() if o.kind == TrialStarted.kind), None)
         said = decode(begun) if begun is not None else TrialStarted()
         assert isinstance(said, TrialStarted)
         named = bool(said.options.get("named")) and row.name is not None
@@ -220,7 +220,7 @@ class OpenTrials(Mapping[str, str]):
         gap = GapSeen(
             source="observer",
             families=list(FAMILIES),
-            since_ns=None if since_ns is None else now.wall_at(since_ns),
+            since_ns=None if since_ns is None else now.wall_at(since_ns) - round(UNCOMMITTED_S * 1e9),
             until_ns=now.wall_ns,
             why="the observer process was killed or crashed",
         )

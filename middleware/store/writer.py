@@ -29,6 +29,8 @@ from fairtrial.middleware.store import exports
 from fairtrial.middleware.store.database import insert_observation, insert_trial, open_database, open_trial_row
 
 COMMIT_EVERY_S: Final = 0.2
+UNCOMMITTED_S: Final = 0.5
+"""Of a process that was killed, what it had seen for less than so long may stand in no row."""
 
 
 @dataclass(frozen=True, slots=True)

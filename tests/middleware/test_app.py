@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
 import os
@@ -21,7 +22,7 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from fairtrial.middleware.app import docker_upstream
+from fairtrial.middleware.app import KEPT_OBSERVATIONS, docker_upstream
 from fairtrial.middleware.closing import judged
 from fairtrial.middleware.core.hello import DockerInfo
 from fairtrial.middleware.core.observations import Observation, Subject
@@ -221,6 +222,33 @@ def test_a_store_that_changed_under_it_is_indeterminate_and_loses_nothing(tmp_pa
     assert again.blame is Blame.INDETERMINATE, "a replay must not believe the forgery either"
     assert kinds.count("trial.started") == 1
     assert "trial.ended" in kinds
+
+
+@pytest.mark.parametrize("tampered", [False, True])
+def test_a_long_run_is_bounded_in_memory_and_still_finds_out_who_edits_its_store(
+    tmp_path: Path, tampered: bool
+) -> None:
+    notes = KEPT_OBSERVATIONS * 2
+    path = tmp_path / "state" / "store.db"
+    with observer(tmp_path) as fed:
+        for number in range(notes):
+            fed.say(Kind.NOTE, {"event": "n", "number": number})
+        deadline = time.monotonic() + 30
+        while rows(path) < notes:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        if tampered:
+            with contextlib.closing(sqlite3.connect(path, timeout=10)) as database, database:
+                database.execute("DELETE FROM observations WHERE seq = 20")
+        lines = fed.bye(exit_code=1)["lines"]
+    assert isinstance(lines, list)
+    record = stored(tmp_path)
+    assert record is not None
+    assert record.command == ["agent"], "the beginning is part of the record"
+    whys = [gap.why or "" for gap in record.coverage.gaps if gap.source == "store"]
+    assert len(whys) == tampered
+    assert all("of them are lost" in why for why in whys)
+    assert record.verdict is not None and record.verdict.blame is Blame.INDETERMINATE
 
 
 def rows(path: Path) -> int:

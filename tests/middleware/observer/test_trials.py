@@ -174,7 +174,7 @@ def test_a_long_trial_is_kept_in_the_store_and_judged_whole(many: Many) -> None:
         many.call(one, number / 1000)
     opened = many.trials.take_out(one)
     assert opened is not None
-    assert opened.book.observations == [], "memory is given back"
+    assert sum(1 for _ in opened.book.held()) < KEPT_OBSERVATIONS + 100, "memory is given back"
     record = many.trials.judge(opened, whole=True, why="idle").record
     attempts = sum(len(call.attempts) for step in record.steps for call in step.calls)
     assert attempts == calls
@@ -194,8 +194,9 @@ def test_a_successor_goes_on_with_named_trials_and_says_the_gap(many: Many, stor
         assert successor.trials["one"] == named
         opened = successor.trials.take_out(named)
         assert opened is not None
-        kinds = [o.kind for o in opened.book.observations]
+        held = list(opened.book.held())
+        kinds = [o.kind for o in held]
         assert kinds.count(TrialStarted.kind) == 1 and kinds[-1] == GapSeen.kind
-        gap = decode(opened.book.observations[-1])
+        gap = decode(held[-1])
         assert isinstance(gap, GapSeen) and gap.since_ns is not None and gap.until_ns is not None
         assert 0.9 < (gap.until_ns - gap.since_ns) / SECOND < 60
