@@ -29,6 +29,8 @@ from fairtrial.middleware.store.writer import StoreWriter
 GATE_EXIT: Final = 75
 """EX_TEMPFAIL: worth a retry."""
 STILL_CLOSING_S: Final = 10.0
+_MADE_S: Final = 5.0
+"""How long the writer may take to make a store that is new."""
 
 
 def judged(
@@ -81,6 +83,8 @@ def gate_answer(trial: Trial) -> int | None:
 
 def recover_orphans(store: Path, writer: StoreWriter, journal: Journal) -> int:
     """Close the trials whose run process and observer are both dead, as `recovered`; how many there were."""
+    if not writer.flush(_MADE_S):
+        return 0  # a store that is being made, or waited for: who asks next finds them
     database = open_database(store, read_only=True)
     closed = 0
     try:

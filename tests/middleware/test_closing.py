@@ -124,3 +124,12 @@ def test_a_trial_that_wrote_a_moment_ago_is_left_to_its_own_observer(tmp_path: P
     assert writer.flush(5)
     assert recover_orphans(path, writer, journal) == 0
     writer.close()
+
+
+def test_a_store_that_its_writer_is_only_just_making_has_no_orphans_and_no_fault(tmp_path: Path) -> None:
+    journal = Journal(io.StringIO())
+    for number in range(20):
+        path = tmp_path / f"{number}.db"
+        writer = StoreWriter(path, journal)
+        assert recover_orphans(path, writer, journal) == 0
+        writer.close()
