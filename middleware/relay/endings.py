@@ -65,8 +65,11 @@ class Endings(PairState):
             self._settle()
             upstream.finish_and_close(UPSTREAM_FLUSH_S)
             self._client.finish_and_close()
-        elif self._tunnel or self._up_blind:  # half-close is forwarded
-            self._half_close()
+        elif self._tunnel or self._up_blind:
+            if self._route.policy.client_eof == "unix" and self._client.vanished():
+                self._client_left()
+            else:  # half-close is forwarded
+                self._half_close()
         elif self.idle or (upstream is None and self._dial_task is None):
             self._note_first("client", "fin", None, None)
             if upstream is not None:
@@ -84,6 +87,16 @@ class Endings(PairState):
             self._eof_pending = True
         else:
             self._upstream.finish()
+
+    def _client_left(self) -> None:
+        """A tunnel's client has closed, behind all that it had sent: so does its upstream, behind the same bytes."""
+        if self._upstream is None or self._held_bytes:
+            self._half_close()
+            return
+        self._note_first("client", "fin", None, "left")
+        self._settle()
+        self._upstream.finish_and_close(UPSTREAM_FLUSH_S)
+        self._client.close()
 
     def _client_gone(self, how: str, code: int | None, text: str | None) -> None:
         """Nobody is there to answer: the upstream is aborted at once.  A FIN behind bytes that it does not take would
@@ -121,9 +134,10 @@ class Endings(PairState):
         """Seen by the watch while the client was not read (paused upload, full dial, held upgrade)."""
         if code is not None:
             self._client_write_failed(OSError(code, "connection reset while not being read"))
-        elif not (self._tunnel or self._up_blind) and (
-            self._route.policy.client_eof == "gone" or self._client.vanished()
-        ):  # half-closed unix clients stay
+        elif self._tunnel or self._up_blind:
+            if self._client.read_ended and self._client.vanished():
+                self._client_left()
+        elif self._route.policy.client_eof == "gone" or self._client.vanished():  # half-closed unix clients stay
             self._client_gone("fin", None, None)
 
     # ------------------------------------------------------------------ ends of the upstream

@@ -213,7 +213,10 @@ class Flow:
             code = self._fault.errno or 0
         if not code and events & select.EPOLLERR:
             code = errno.ECONNRESET
-        if code:  # else both sides have sent FIN, which is no news
+        if not code:
+            if not self.write_ended:  # a unix peer that is gone; else both sides have sent FIN, which is no news
+                self.on_hangup(None)
+        else:
             self._fault = self._fault or OSError(code, os.strerror(code))
             if self.read_ended:
                 self._lost(self._fault)
