@@ -17,6 +17,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, Instr
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Status
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+from opentelemetry.sdk.resources import Resource as SdkResource
 
 from fairtrial.exporters.bounds import Bounds, bounded, shrunk
 from fairtrial.exporters.spans import Attributes, AttributeValue, Span
@@ -33,7 +34,10 @@ _SAMPLED: Final = 0x101
 
 
 class Resources:
-    """What every span of a service shares; `extra` are the user's own resource attributes, which cannot rename it."""
+    """What every span of a service shares; `extra` are the user's own resource attributes, which cannot rename it.
+
+    The SDK finds the rest: its name and version, and what the detectors of OTEL_EXPERIMENTAL_RESOURCE_DETECTORS say.
+    """
 
     def __init__(self, *, version: str, host: str | None, schema_url: str, extra: Mapping[str, str]) -> None:
         self._scope = ScopeSpans(scope=InstrumentationScope(name=semconv.SCOPE, version=version), schema_url=schema_url)
@@ -41,7 +45,8 @@ class Resources:
         shared: Attributes = {semconv.SERVICE_VERSION: version}
         if host is not None:
             shared[semconv.HOST_NAME] = host
-        self._shared = shared | dict(extra)
+        found = SdkResource.create({**shared, **extra}).attributes
+        self._shared: Attributes = {key: value for key, value in found.items() if isinstance(value, str | int | float)}
 
     def of(self, service: str) -> ResourceSpans:
         """An empty group for spans of this service."""

@@ -241,5 +241,7 @@ class _Reader:
 
 
 def is_sampled(trace_id: str, part: float) -> bool:
-    """Whether a trace is among the sampled ones: by the lower half of its id, as the SDKs' TraceIdRatioBased."""
-    return int(trace_id[16:], 16) < round(part * (1 << 64))
+    """Whether a trace is among the sampled ones, as the SDK's `TraceIdRatioBased` has it."""
+    from opentelemetry.sdk.trace.sampling import TraceIdRatioBased  # late: see the module
+
+    return int(trace_id, 16) & TraceIdRatioBased.TRACE_ID_LIMIT < TraceIdRatioBased.get_bound_for_rate(part)

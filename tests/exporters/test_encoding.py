@@ -48,6 +48,18 @@ def ids_of(batch: Batch) -> list[bytes]:
     return [batch.ids[at : at + 8] for at in range(0, len(batch.ids), 8)]
 
 
+def test_the_sdks_detectors_and_the_users_names_are_heard_and_no_service_is_renamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "mine")
+    monkeypatch.setenv("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS", "process")
+    made = Resources(version="1", host=None, schema_url="", extra={"team": "a"}).of("agent-harness")
+    found = {attribute.key: attribute.value for attribute in made.resource.attributes}
+    assert found[semconv.SERVICE_NAME].string_value == "agent-harness"
+    assert found["team"].string_value == "a"
+    assert "process.pid" in found
+
+
 def test_one_pipeline_speaks_for_three_services() -> None:
     (batch,) = batches(spans_of(a_trial()), RESOURCES, Bounds(), most=512)
     groups = decoded(batch).resource_spans
@@ -60,6 +72,7 @@ def test_one_pipeline_speaks_for_three_services() -> None:
     for resource, group in zip(resources, groups, strict=True):
         assert resource["deployment.environment.name"] == "ci"
         assert (resource[semconv.SERVICE_VERSION], resource[semconv.HOST_NAME]) == ("1", "node")
+        assert resource["telemetry.sdk.name"] == "opentelemetry"
         assert group.schema_url == group.scope_spans[0].schema_url == "https://s"
         assert group.scope_spans[0].scope.name == semconv.SCOPE
     assert batch.spans == span_count(1)
