@@ -4,15 +4,18 @@ In: texts that a person or a program wrote (a URL with a password in it, `--api-
 Out: the same texts with the secret part as `***`, and, for command lines, long or free text as `<N characters>`.
 Headers and bodies of model traffic are not handled here (`wire/redact.py`).
 
-How this can be wrong: a secret of unknown shape under an innocent name stays.  The cost is limited because only
-addresses, a few named variables and the command line pass through here at all.
+Each observation passes `mask_values` on its way to the sink, so that what a model API, an engine or an agent puts into
+a name, an error type or a header that is kept leaves no key behind in store, spans, metrics and logs.
+
+How this can be wrong: a secret of unknown shape under an innocent name stays.  The cost is limited because texts of
+others are kept in few, named fields only, and no header, body or variable as such.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 MASK: Final = "***"
 
@@ -26,7 +29,10 @@ _AMOUNT: Final = re.compile(r"(?:^|[-_.])(?:max|min|num|count|limit|budget)(?:$|
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _SHAPES: Final = re.compile(
     r"(?<![A-Za-z0-9])(?:sk|pk|rk)-[A-Za-z0-9_-]{8,}"  # Anthropic, OpenAI, Stripe; no `task-20261130`
-    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}"
+    r"|(?<![A-Za-z0-9])[spr]k_(?:live|test|prod)_[A-Za-z0-9]{8,}"  # Stripe
+    r"|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_[A-Za-z0-9_]{16,}|glpat-[A-Za-z0-9_-]{16,}|npm_[A-Za-z0-9]{20,}"
+    r"|(?<![A-Za-z0-9])(?:xai-|gsk_|nvapi-|r8_|dop_v1_|pypi-)[A-Za-z0-9_-]{24,}"  # long: `xai-grok-4` is a model
+    r"|ya29\.[A-Za-z0-9_-]{16,}"  # Google's OAuth
     r"|xox[abprs]-[A-Za-z0-9-]{8,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{12,}"
     r"|AIza[A-Za-z0-9_-]{20,}"
@@ -37,6 +43,9 @@ _SHAPES: Final = re.compile(
 _USERINFO: Final = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^/?#\s@]*@")
 _QUERY: Final = re.compile(r"(?P<name>[?&;][^=&#\s]+=)(?P<value>[^&#\s]*)")
 _TOKEN_PATH: Final = re.compile(r"(?P<head>://[^/\s]+/t/)[A-Za-z0-9_-]{16,}")
+
+_SHORTEST: Final = 8
+"""No shorter text holds one of the shapes."""
 
 _KEPT_ARGUMENT_CHARS: Final = 200
 
@@ -49,9 +58,27 @@ def is_secret_name(name: str) -> bool:
 
 def mask_text(text: str) -> str:
     """Anything in `text` that has the shape of a well-known secret, a URL's user part, or one of our trial tokens."""
-    text = _USERINFO.sub(lambda found: f"{found['scheme']}{MASK}@", text)
-    text = _TOKEN_PATH.sub(lambda found: found["head"] + MASK, text)
+    if "://" in text:
+        text = _USERINFO.sub(lambda found: f"{found['scheme']}{MASK}@", text)
+        text = _TOKEN_PATH.sub(lambda found: found["head"] + MASK, text)
     return _SHAPES.sub(MASK, text)
+
+
+def mask_values(values: dict[str, object]) -> dict[str, object]:
+    """`mask_text` done to every text in plain JSON types that is a value; names stay, and so do digests."""
+    return {name: each if "digest" in name else _masked(each) for name, each in values.items()}
+
+
+def _masked(value: object) -> object:
+    match value:
+        case str():
+            return value if len(value) < _SHORTEST else mask_text(value)
+        case list():
+            return [_masked(each) for each in cast("list[object]", value)]
+        case dict():
+            return mask_values(cast("dict[str, object]", value))
+        case _:
+            return value
 
 
 def mask_url(url: str) -> str:

@@ -14,6 +14,8 @@ from collections import Counter
 from dataclasses import dataclass, fields
 from typing import TextIO
 
+from fairtrial.middleware.core.masking import mask_text
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -71,7 +73,7 @@ class Journal:
         if times & (times - 1):
             return
         line = {"at_ns": time.time_ns(), "event": type(event).__name__, "times": times}
-        line |= {f.name: getattr(event, f.name) for f in fields(event)}
+        line |= {f.name: mask_text(str(getattr(event, f.name))) for f in fields(event)}
         try:
             self._stream.write(json.dumps(line, default=str) + "\n")
             self._stream.flush()

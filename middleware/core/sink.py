@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fairtrial.middleware.core.ids import new_id
-from fairtrial.middleware.core.observations import Host, Observation, Subject, Value, encode_value
+from fairtrial.middleware.core.masking import mask_values
+from fairtrial.middleware.core.observations import Host, Observation, Subject, TrialStarted, Value, encode_value
 from fairtrial.middleware.core.records import PhaseName, Trust
 
 Sink = Callable[[Observation], None]
@@ -68,7 +69,16 @@ class Source:
             uncertainty_s=uncertainty_s,
             trust=trust,
             kind=value.kind,
-            value=encode_value(value),
+            value=_without_keys(value),
         )
         self._sink(observation)
         return observation
+
+
+def _without_keys(value: Value) -> dict[str, object]:
+    """What has the shape of a key is masked before anybody keeps or shows it.
+
+    Not in what the operator called the trial, by which it is found; its command line is masked where it is read.
+    """
+    values = encode_value(value)
+    return values if isinstance(value, TrialStarted) else mask_values(values)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairtrial.middleware.core.masking import is_secret_name, mask_command, mask_text, mask_url, mask_value
+from fairtrial.middleware.core.masking import is_secret_name, mask_command, mask_text, mask_url, mask_value, mask_values
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -45,13 +45,22 @@ def test_a_url_loses_its_password_its_key_and_our_token_and_nothing_else() -> No
         "AKIAIOSFODNN7EXAMPLE",
         "eyJhbGciOiJub25lIn0.eyJzdWIiOjF9.c2lnbg",
         "hf_abcdefghijklmnopq",
+        "sk_live_abcdefgh12345678",
+        "glpat-abcdefghij1234567890",
+        "npm_abcdefghijklmnopqrst1234",
+        "xai-abcdefghijklmnopqrstuvwx",
+        "gsk_abcdefghijklmnopqrstuvwx",
+        "nvapi-abcdefghijklmnopqrstuvwx",
+        "ya29.abcdefghijklmnopqrst",
     ],
 )
 def test_well_known_shapes_are_masked_anywhere(secret: str) -> None:
     assert secret not in mask_text(f"value={secret} end")
 
 
-@pytest.mark.parametrize("name", ["task-20261130-1", "risk-assessment", "desk-booking-app", "apk-installer-2"])
+@pytest.mark.parametrize(
+    "name", ["task-20261130-1", "risk-assessment", "desk-booking-app", "apk-installer-2", "xai-grok-4-fast"]
+)
 def test_a_name_that_only_ends_like_the_prefix_of_a_key_is_left_alone(name: str) -> None:
     assert mask_text(name) == name
 
@@ -93,3 +102,11 @@ def test_a_prompt_is_kept_as_its_length_only() -> None:
     assert mask_command(["agent", "-pa secret plan"]) == ["agent", "<15 characters>"]
     assert mask_command(["sh", "-c", "x" * 300]) == ["sh", "-c", "<300 characters>"]
     assert mask_command(["claude", "-p", "fix the bug"], keep_text=True)[2] == "fix the bug"
+
+
+def test_values_are_masked_however_deep_and_digests_and_names_stay() -> None:
+    key = "sk-ant-api03-abcdefgh"
+    assert mask_values({"model": key, "n": 5, "none": None, "d": {key: [f"a {key}", ["https://u:p@h/"]]}}) == {
+        "model": "***", "n": 5, "none": None, "d": {key: ["a ***", ["https://***@h/"]]},
+    }  # fmt: skip
+    assert mask_values({"text_digest": key}) == {"text_digest": key}

@@ -26,3 +26,9 @@ def test_a_closed_log_stops_nothing() -> None:
     stream.close()
     journal.note(StoreFailed(label="write", detail="full"))
     assert journal.counts["StoreFailed", "write"] == 1
+
+
+def test_an_errors_text_brings_no_key_into_the_log() -> None:
+    stream = io.StringIO()
+    Journal(stream).note(StoreFailed(label="write", detail="cannot reach http://u:p@h/ with sk-ant-api03-abcdefgh"))
+    assert json.loads(stream.getvalue())["detail"] == "cannot reach http://***@h/ with ***"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fairtrial.middleware.core.observations import Note, Observation, Subject
+from fairtrial.middleware.core.observations import Note, Observation, Subject, TrialStarted
 from fairtrial.middleware.core.records import PhaseName, Trust
 from fairtrial.middleware.core.sink import Source, this_host
 
@@ -44,3 +44,16 @@ def test_what_is_given_is_kept() -> None:
 
 def test_a_host_without_proc_has_no_boot_id(tmp_path: Path) -> None:
     assert this_host(tmp_path).boot_id is None
+
+
+def test_a_key_that_others_put_into_a_text_is_kept_by_nobody() -> None:
+    seen: list[Observation] = []
+    source = Source("s", seen.append, host=this_host())
+    source.emit(Note(event="e", text="refused: sk-ant-api03-abcdefgh", fields={"url": "http://u:p@h/"}))
+    assert (seen[0].value["text"], seen[0].value["fields"]) == ("refused: ***", {"url": "http://***@h/"})
+
+
+def test_what_the_operator_calls_a_trial_is_its_name_whatever_it_looks_like() -> None:
+    seen: list[Observation] = []
+    Source("s", seen.append, host=this_host()).emit(TrialStarted(name="sk-learn-fix-1", task="sk-learn-fix"))
+    assert (seen[0].value["name"], seen[0].value["task"]) == ("sk-learn-fix-1", "sk-learn-fix")

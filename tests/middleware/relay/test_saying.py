@@ -21,3 +21,8 @@ def test_a_stderr_that_is_gone_is_ignored(stream: io.StringIO | None, monkeypatc
         stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
     say("unheard")
+
+
+def test_a_key_in_what_is_said_does_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    say("[Errno -2] sk-ant-api03-abcdefgh.example is not known")
+    assert capsys.readouterr().err == "fairtrial: [Errno -2] ***.example is not known\n"
