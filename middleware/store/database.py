@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,7 @@ import msgspec
 from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.observations import Observation
 from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.store.packing import Packer, Unpacker
 from fairtrial.middleware.store.schema import SAMPLE_BYTES, SCHEMA_VERSION, STATEMENTS, pack, unpack
 
 _OBSERVATION = msgspec.json.Decoder(Observation)
@@ -54,6 +55,11 @@ def open_database(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
                 for statement in STATEMENTS:
                     database.execute(statement)
                 database.execute("INSERT OR IGNORE INTO meta VALUES ('schema', ?)", (str(SCHEMA_VERSION),))
+                # Older programs cannot read what is written from now on; all that they wrote stays readable.
+                database.execute(
+                    "UPDATE meta SET value = ? WHERE key = 'schema' AND CAST(value AS INTEGER) < ?",
+                    (str(SCHEMA_VERSION), SCHEMA_VERSION),
+                )
         row = database.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
         if row is None or int(row[0]) > SCHEMA_VERSION:
             raise StoreVersion(f"store version {row[0] if row else '?'} is newer than {SCHEMA_VERSION}")
@@ -81,11 +87,17 @@ def _quoted(path: Path) -> str:
 
 
 def insert_observation(
-    database: sqlite3.Connection, observation: Observation, *, seen_in: str | None = None, replace: bool = False
+    database: sqlite3.Connection,
+    observation: Observation,
+    *,
+    seen_in: str | None = None,
+    replace: bool = False,
+    packer: Packer | None = None,
 ) -> None:
     """Append one, kept under its trial, else under the trial that it was `seen_in`.
 
-    A second delivery of the same (source_id, seq) changes nothing, or is to `replace` a forgery.
+    A second delivery of the same (source_id, seq) changes nothing, or is to `replace` a forgery.  With a `packer` the
+    row is packed against the one before it.
     """
     body = msgspec.json.encode(observation)
     source, sample = _source(database, observation.source_id)
@@ -93,11 +105,18 @@ def insert_observation(
         # From the next row on: this one is packed without it, like all before.
         database.execute("UPDATE sources SET sample = ? WHERE id = ? AND sample IS NULL", (pack(body), source))
     trial = _key(database, "trial_keys", "trial", observation.subject.trial or seen_in or "")
+    base = None if packer is None else packer.base(source, trial, observation)
+    if base is None:
+        sampled, packed = int(sample is not None), pack(body, sample or b"")
+    else:
+        sampled, packed = 1 + observation.seq - base.seq, pack(body, base.body)
     how = "REPLACE" if replace else "IGNORE"
-    database.execute(
+    cursor = database.execute(
         f"INSERT OR {how} INTO observations (source, seq, trial, wall_ns, sampled, body) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608 - one of two words
-        (source, observation.seq, trial, observation.wall_ns, sample is not None, pack(body, sample or b"")),
+        (source, observation.seq, trial, observation.wall_ns, sampled, packed),
     )
+    if packer is not None and cursor.rowcount == 1:
+        packer.stored(source, trial, observation, body, base)
 
 
 def _source(database: sqlite3.Connection, source_id: str) -> tuple[int, bytes | None]:
@@ -172,30 +191,23 @@ def _beginning(trial: Trial) -> tuple[object, ...]:
 
 def observations_of(database: sqlite3.Connection, trial: str) -> Iterator[Observation]:
     """All observations of one trial in order of wall time; a damaged row is skipped."""
-    return _read(
-        database.execute(
-            f"{_ROWS} JOIN trial_keys k ON k.id = o.trial WHERE k.trial = ? ORDER BY o.wall_ns, o.source, o.seq",
-            (trial,),
-        )
-    )
+    query = f"{_ROWS} JOIN trial_keys k ON k.id = o.trial WHERE k.trial = ? ORDER BY o.wall_ns, o.source, o.seq"
+    return _read(database, query, trial)
 
 
 def all_observations(database: sqlite3.Connection) -> Iterator[Observation]:
     """Every observation, source by source; a damaged row is skipped."""
-    return _read(database.execute(f"{_ROWS} ORDER BY o.source, o.seq"))
+    return _read(database, f"{_ROWS} ORDER BY o.source, o.seq")
 
 
-_ROWS: Final = "SELECT o.body, o.sampled, s.sample FROM observations o JOIN sources s ON s.id = o.source"
+_ROWS: Final = "SELECT o.source, o.seq, o.sampled, o.body FROM observations o"
 
 
-def _read(rows: Iterable[tuple[bytes, int, bytes | None]]) -> Iterator[Observation]:
-    samples: dict[bytes, bytes] = {}
-    for body, sampled, packed in rows:
+def _read(database: sqlite3.Connection, query: str, *values: str) -> Iterator[Observation]:
+    unpacker = Unpacker(database)
+    for row in database.execute(query, values):
         try:
-            sample = b""
-            if sampled and packed is not None:
-                sample = samples.get(packed) or samples.setdefault(packed, unpack(packed))
-            yield _OBSERVATION.decode(unpack(body, sample))
+            yield _OBSERVATION.decode(unpacker.body(*row))
         except (zlib.error, msgspec.DecodeError, msgspec.ValidationError):
             continue
 

@@ -22,6 +22,7 @@ from fairtrial.middleware.store.database import (
     open_database,
     open_trial_row,
 )
+from fairtrial.middleware.store.packing import Packer
 from fairtrial.middleware.store.schema import unpack
 
 
@@ -48,6 +49,7 @@ def merge_file(database: sqlite3.Connection, source: Path) -> Merged:
 
 def _merge_spill(database: sqlite3.Connection, source: Path) -> Merged:
     read = damaged = 0
+    packer = Packer()
     trials: set[str] = set()
     before = _rows(database)
     with source.open("rb") as file, database:
@@ -58,7 +60,7 @@ def _merge_spill(database: sqlite3.Connection, source: Path) -> Merged:
                     insert_trial_whole(database, trial)
                     trials.add(trial.trial)
                 else:
-                    insert_observation(database, msgspec.json.decode(line, type=Observation))
+                    insert_observation(database, msgspec.json.decode(line, type=Observation), packer=packer)
                     read += 1
             except (msgspec.DecodeError, msgspec.ValidationError):
                 damaged += 1
@@ -67,13 +69,14 @@ def _merge_spill(database: sqlite3.Connection, source: Path) -> Merged:
 
 def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
     read = damaged = 0
+    packer = Packer()
     trials: set[str] = set()
     before = _rows(database)
     other = open_database(source, read_only=True)
     try:
         with database:
             for observation in all_observations(other):
-                insert_observation(database, observation)
+                insert_observation(database, observation, packer=packer)
                 read += 1
             damaged = int(other.execute("SELECT count(*) FROM observations").fetchone()[0]) - read
             for (body,) in other.execute("SELECT body FROM verdicts ORDER BY trial, revision"):

@@ -1,9 +1,11 @@
 """The SQLite schema of the store and how a row's body is packed.
 
-Version 1.  `observations` is append-only and unique by (source, seq); bodies are the JSON of the record, deflated
-against a fixed dictionary of field names and, once a source has a *sample* (its first long body), against that as
-well: most of what a row says (host, trial, model, digests of tools) the rows before it said too, and the budget is
-2 KB a step.  The dictionary belongs to the schema version: a new one needs a new version.
+Version 2.  `observations` is append-only and unique by (source, seq); bodies are the JSON of the record, deflated
+against a fixed dictionary of field names and against an earlier body: the row before it of the same kind, or its
+source's *sample* (its first long body).  The budget is 2 KB a step; `packing.py` has the rules.  The dictionary belongs
+to the schema version: a new one needs a new version.
+
+Version 1 had no rows that are packed against other rows; what it wrote is read as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 STATEMENTS: Final = (
     "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -20,7 +22,8 @@ STATEMENTS: Final = (
     """CREATE TABLE IF NOT EXISTS observations (
         source INTEGER NOT NULL, seq INTEGER NOT NULL, trial INTEGER NOT NULL, wall_ns INTEGER NOT NULL,
         sampled INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (source, seq)) WITHOUT ROWID""",
-    "CREATE INDEX IF NOT EXISTS observations_by_trial ON observations (trial, wall_ns)",
+    # A store of version 1 keeps its own, which has the time as well.
+    "CREATE INDEX IF NOT EXISTS observations_by_trial ON observations (trial)",
     """CREATE TABLE IF NOT EXISTS trials (
         trial TEXT PRIMARY KEY, run TEXT, name TEXT, task TEXT, started_ns INTEGER NOT NULL, ended_ns INTEGER,
         closed TEXT, outcome TEXT, exit_code INTEGER, signal INTEGER, blame TEXT, grade TEXT, cause TEXT,
@@ -84,12 +87,12 @@ SAMPLE_BYTES: Final = (700, 8192)
 """How long a body must, and may, be to become its source's sample."""
 
 
-def pack(body: bytes, sample: bytes = b"") -> bytes:
-    """Deflate one JSON body against the schema's dictionary and its source's sample (JSON, may be empty)."""
-    deflate = zlib.compressobj(level=6, wbits=-15, zdict=_DICTIONARY + sample)
+def pack(body: bytes, before: bytes = b"") -> bytes:
+    """Deflate one JSON body against the schema's dictionary and an earlier body (JSON, may be empty)."""
+    deflate = zlib.compressobj(level=6, wbits=-15, zdict=_DICTIONARY + before)
     return deflate.compress(body) + deflate.flush()
 
 
-def unpack(body: bytes, sample: bytes = b"") -> bytes:
-    """The JSON body of a row; raises `zlib.error` on a damaged one, or with another sample than it was packed with."""
-    return zlib.decompressobj(wbits=-15, zdict=_DICTIONARY + sample).decompress(body)
+def unpack(body: bytes, before: bytes = b"") -> bytes:
+    """The JSON body of a row; raises `zlib.error` on a damaged one, or mostly with another `before` than at `pack`."""
+    return zlib.decompressobj(wbits=-15, zdict=_DICTIONARY + before).decompress(body)

@@ -27,6 +27,7 @@ from fairtrial.middleware.core.records import Trial
 from fairtrial.middleware.core.selfevents import Journal, StoreFailed
 from fairtrial.middleware.store import exports
 from fairtrial.middleware.store.database import insert_observation, insert_trial, open_database, open_trial_row
+from fairtrial.middleware.store.packing import Packer
 
 COMMIT_EVERY_S: Final = 0.2
 UNCOMMITTED_S: Final = 0.5
@@ -116,6 +117,7 @@ class StoreWriter:
         self._spill_folders = list(spill_folders(path) if spill_to is None else spill_to)
         self._spill_file: int | None = None
         self._database: sqlite3.Connection | None = None
+        self._packer = Packer()
         self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -200,9 +202,10 @@ class StoreWriter:
                     # The open connection may belong to a file that has no name any more.
                     self._database.close()
                     self._database = open_database(self.path)
+                    self._packer = Packer()
                 with self._database:
                     for row in rows:
-                        _insert(self._database, row, self._trial)
+                        _insert(self._database, row, self._trial, self._packer)
                 return
             except (OSError, sqlite3.Error) as error:
                 self._fail("write", error)
@@ -259,12 +262,12 @@ class StoreWriter:
         return False
 
 
-def _insert(database: sqlite3.Connection, row: _Row, trial: str | None) -> None:
+def _insert(database: sqlite3.Connection, row: _Row, trial: str | None, packer: Packer) -> None:
     if isinstance(row, Observation):
-        insert_observation(database, row, seen_in=trial)
+        insert_observation(database, row, seen_in=trial, packer=packer)
     elif isinstance(row, _Restore):
         for observation in row.observations:
-            insert_observation(database, observation, seen_in=trial, replace=True)
+            insert_observation(database, observation, seen_in=trial, replace=True, packer=packer)
     elif isinstance(row, _Open):
         owner = row.owner
         open_trial_row(database, row.trial, owner.pid, owner.boot_id, owner.start_ticks)
