@@ -321,7 +321,7 @@ class _Layout:
         )
         name = f"{semconv.SPAN_EXECUTE_TOOL} {(tool.name or 'unknown')[:NAME_CHARS]}"
         yield self._span(name, own, parent, start, end, attributes)
-        if tool.exec_id is None and tool.exit_code is None:
+        if tool.exec_id is None and tool.exit_code is None and tool.container_id is None:
             return
         exec_attributes = present(
             {
@@ -332,6 +332,12 @@ class _Layout:
                 semconv.EXEC_SIGNAL: tool.signal,
                 semconv.EXEC_TIMED_OUT_BY: tool.timed_out_by,
                 semconv.EXEC_BYTES_OUT: tool.bytes_out,
+                semconv.EXEC_BYTES_ERR: tool.bytes_err,
+                semconv.EXEC_BYTES_IN: tool.bytes_in,
+                semconv.EXEC_DURATION: tool.exec_duration,
+                semconv.EXEC_DISPATCH_DELAY: tool.dispatch_delay,
+                semconv.EXEC_ENDED_BY: tool.ended_by,
+                semconv.CONTAINER_ID: tool.container_id,
             }
         )
         yield self._span(

@@ -474,7 +474,7 @@ class DoorContainer(Value, frozen=True, kw_only=True):
 
     kind: ClassVar[str] = "door.container"
     action: str
-    """create | start | kill | stop | restart | pause | unpause | remove | wait"""
+    """create | start | attach | kill | stop | restart | pause | unpause | remove | wait"""
     container_id: str | None = None
     container_named: str | None = None
     """What the request called it, where that is no whole id."""
@@ -483,6 +483,16 @@ class DoorContainer(Value, frozen=True, kw_only=True):
     exit_code: int | None = None
     """Of `wait`."""
     duration: float | None = None
+    started_wall_ns: int | None = None
+    """When the request came."""
+    text_digest: str | None = None
+    """Of `create`: of the last word of what it will run, to join with a tool call."""
+    stdin: int | None = None
+    """Of `attach`, as in `DoorExec`."""
+    stdout: int | None = None
+    stderr: int | None = None
+    raw: int | None = None
+    ended_by: Literal["process", "client", "engine", "fairtrial"] | None = None
 
 
 class CgroupReading(Value, frozen=True, kw_only=True):

@@ -281,8 +281,20 @@ class Tool(Record, frozen=True, kw_only=True):
     exec_id: str | None = None
     exec_via: Literal["docker", "kubernetes", "harness", "inferred"] | None = None
     join: str | None = None
+    """text: the command's text is the same; time: nothing else ran meanwhile; inferred: no exec was found."""
     dispatch_delay: float | None = None
+    """From the start request to the engine's answer, as the Docker door saw it; without a door from the reply's end to
+    the start that the runtime tells."""
     bytes_out: int | None = None
+    """What the command wrote, stderr included."""
+    bytes_err: int | None = None
+    bytes_in: int | None = None
+    exec_duration: float | None = None
+    """From the start request to the end of its stream."""
+    ended_by: Literal["process", "client", "engine", "fairtrial"] | None = None
+    """Who ended its stream: the command itself, a client that left, an engine that broke off, or we."""
+    container_id: str | None = None
+    """Of a `docker run`: the container that it was."""
 
 
 class Victim(Record, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 In: observations in any order, with repeats, of this and other trials.  Out: an `Assembly`: the trial without a
 verdict, and every observation that bears on it with its step and phase.  Pure: no clock, no ids made, the same input
 gives the same output. What this module does not do: judge (`attribution/`), fold attempts (`attempts.py`), assign
-roles (`roles.py`), sum up counters (`window.py`), sum up coverage (`watched.py`).
+roles (`roles.py`), sum up counters (`window.py`), sum up coverage (`watched.py`), find tool work (`tools.py`).
 
 A step begins with a main-agent call and lasts until the next one; a call that never completed opens the step that it
 would have become, and a further call for the same turn stays in it.
@@ -33,7 +33,6 @@ from fairtrial.middleware.core.observations import (
     MutationSeen,
     Observation,
     OomKill,
-    ToolUse,
     TrialEnded,
     TrialStarted,
     Value,
@@ -50,7 +49,6 @@ from fairtrial.middleware.core.records import (
     Phase,
     PhaseName,
     Step,
-    Tool,
     Trial,
 )
 from fairtrial.middleware.steps.agents import lineages
@@ -58,6 +56,7 @@ from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_re
 from fairtrial.middleware.steps.identity import extends, session_key
 from fairtrial.middleware.steps.placed import Assembly, Placed
 from fairtrial.middleware.steps.roles import assign_roles
+from fairtrial.middleware.steps.tools import Span, Tools
 from fairtrial.middleware.steps.watched import coverage
 from fairtrial.middleware.steps.window import Windows, container_facts
 
@@ -89,7 +88,7 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
 
     containers = container_facts(placed)
     windows = Windows(starts, containers, placed)
-    tools = _Tools(calls, steps, placed, ends.agent_ended_ns)
+    tools = Tools(calls, [Span(step.index, step.started_ns, step.calls) for step in steps], placed, ends.agent_ended_ns)
     records = [
         Step(
             index=step.index,
@@ -97,7 +96,7 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
             started=rfc3339(step.started_ns),
             ended=_time(starts[step.index] if step.index < len(starts) else ends.agent_ended_ns),
             calls=[call_record(call, "step") for call in step.calls],
-            tools=tools.of(step),
+            tools=tools.of(step.index),
             containers=windows.uses(step.index),
         )
         for step in steps
@@ -333,101 +332,6 @@ def _phase(wall_ns: int, at: int, value: Value, ends: _Ends) -> PhaseName:
     return PhaseName.AGENT
 
 
-# --- tools ----------------------------------------------------------------------------------------------------------
-
-
-class _Tools:
-    """Finds the tool work of each step: from the reply that asked for it to the request that brought its result."""
-
-    def __init__(
-        self, calls: Sequence[FoldedCall], steps: Sequence[_Open], placed: Iterable[Placed], ended_ns: int | None
-    ) -> None:
-        self._steps = steps
-        self._ended_ns = ended_ns
-        self._answered: dict[str, int] = {}
-        for call in calls:
-            for result in call.request.tool_result_ids:
-                self._answered.setdefault(result, call.started_wall_ns)
-        self._execs: dict[int | None, list[tuple[int, ExecStarted]]] = {}
-        self._ends: dict[str, ExecEnded] = {}
-        self._ended_at: dict[str, int] = {}
-        for one in placed:
-            if isinstance(one.value, ExecStarted) and one.value.plumbing is not True:
-                self._execs.setdefault(one.step, []).append((one.at_ns, one.value))
-            elif isinstance(one.value, ExecEnded):
-                self._ends[one.value.exec_id] = one.value
-                self._ended_at[one.value.exec_id] = one.at_ns
-
-    def of(self, step: _Open) -> list[Tool]:
-        """The step's tools in the order of the reply; execs without a tool call in the reply are tools without a
-        name."""
-        asked = self._asked(step)
-        execs = [(at, e) for at, e in self._execs.get(step.index, []) if at >= (step.calls[0].ended_wall_ns or 0)]
-        following = self._steps[step.index].started_ns if step.index < len(self._steps) else None
-        free = dict(enumerate(execs))
-        joined: dict[int, tuple[int, str]] = {}
-        for n, (_, use) in enumerate(asked):
-            match = next(
-                (k for k, (_, e) in free.items() if use.text_digest and e.text_digest == use.text_digest), None
-            )
-            if match is not None:
-                joined[n] = (match, "text")
-                del free[match]
-        if len(asked) == 1 and 0 not in joined and len(execs) == 1:
-            joined[0] = (0, "time")
-            free.clear()
-        tools: list[Tool] = []
-        for n, (call, use) in enumerate(asked):
-            started = call.ended_wall_ns
-            ended = self._answered.get(use.id) if use.id is not None else None
-            if ended is None or (started is not None and ended < started):
-                ended = following if use.id is None else None
-            match, join = joined.get(n, (None, "inferred"))
-            exec_at, ran = execs[match] if match is not None else (None, None)
-            end = self._ends.get(ran.exec_id) if ran is not None else None
-            if ended is None and ran is not None:
-                # The last step's results go up with no further call: the runtime saw when its command ended.
-                ended = self._ended_at.get(ran.exec_id)
-            tools.append(
-                Tool(
-                    name=use.name,
-                    call_id=use.id,
-                    started=_time(started),
-                    ended=_time(ended),
-                    exit_code=end.exit_code if end is not None else None,
-                    exec_id=ran.exec_id if ran is not None else None,
-                    exec_via="docker" if ran is not None else "inferred",
-                    join=join,
-                    dispatch_delay=_seconds(started, exec_at),
-                    bytes_out=end.bytes_out if end is not None else None,
-                )
-            )
-        if not asked:
-            tools.extend(self._unasked(step, at, ran) for at, ran in execs)
-        return tools
-
-    def _asked(self, step: _Open) -> list[tuple[FoldedCall, ToolUse]]:
-        """The tool calls of the step's replies; of hedged twins those that the client took."""
-        asked = [(call, use) for call in step.calls for use in call.reply.tool_calls]
-        if any(call.concurrent_duplicate is not None for call in step.calls):
-            taken = [(call, use) for call, use in asked if use.id in self._answered]
-            return taken or asked
-        return asked
-
-    def _unasked(self, step: _Open, at: int, ran: ExecStarted) -> Tool:
-        end = self._ends.get(ran.exec_id)
-        return Tool(
-            started=rfc3339(at),
-            ended=_time(self._ended_at.get(ran.exec_id)),
-            exit_code=end.exit_code if end is not None else None,
-            exec_id=ran.exec_id,
-            exec_via="docker",
-            join="time",
-            dispatch_delay=_seconds(step.calls[-1].ended_wall_ns, at),
-            bytes_out=end.bytes_out if end is not None else None,
-        )
-
-
 # --- the trial's own fields -----------------------------------------------------------------------------------------
 
 
@@ -553,7 +457,3 @@ def _limits(start: TrialStarted, containers: Sequence[ContainerSeen]) -> Limits:
 
 def _time(wall_ns: int | None) -> str | None:
     return None if wall_ns is None else rfc3339(wall_ns)
-
-
-def _seconds(begin: int | None, end: int | None) -> float | None:
-    return None if begin is None or end is None else round(max(0, end - begin) / 1e9, 6)

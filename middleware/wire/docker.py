@@ -59,6 +59,11 @@ class _ExecCreate(msgspec.Struct):
     Tty: bool | None = None
 
 
+class _Create(msgspec.Struct):
+    Entrypoint: list[str] | str | None = None
+    Cmd: list[str] | str | None = None
+
+
 class _ExecStart(msgspec.Struct):
     Detach: bool | None = None
 
@@ -156,7 +161,7 @@ class DockerTracker:
         for calls in self._calls.values():
             for call in calls.values():
                 if call.tunnel:
-                    self._exec_over(call, now_ns, None)
+                    self._stream_over(call, now_ns, None)
         self._calls.clear()
 
     # --- messages -------------------------------------------------------------------------------------------------
@@ -188,7 +193,7 @@ class DockerTracker:
 
     def _request_data(self, record: feed.Record) -> None:
         call = self._call(record)
-        if call is not None and call.action in ("exec", "exec_start"):
+        if call is not None and call.action in ("create", "exec", "exec_start"):
             self._keep(call, call.sent, record)
 
     def _response_head(self, record: feed.Record) -> None:
@@ -227,10 +232,10 @@ class DockerTracker:
     def _close(self, record: feed.Record) -> None:
         calls = self._calls.pop(record.conn, {})
         for call in calls.values():
-            if call.tunnel and call.action == "exec_start":
+            if call.tunnel:
                 said = msgspec.json.decode(record.payload, type=_Ending)
-                self._exec_over(call, record.t_ns, _ender(call.counted, said))
-            elif not call.tunnel:
+                self._stream_over(call, record.t_ns, _ender(call.counted, said))
+            else:
                 self._answered(call, record.t_ns)
 
     # --- what they say --------------------------------------------------------------------------------------------
@@ -251,7 +256,7 @@ class DockerTracker:
         if call.status != 201 or not exec_id:
             return
         asked = _decoded(call.sent, _ExecCreate())
-        argv = tuple(asked.Cmd.split()) if isinstance(asked.Cmd, str) else tuple(asked.Cmd or ())
+        argv = _words(asked.Cmd)
         text = shell_text(argv, None)
         self._execs[exec_id] = _Exec(
             container=call.ref,
@@ -261,6 +266,12 @@ class DockerTracker:
         )
         while len(self._execs) > _MAX_EXECS:
             self._execs.popitem(last=False)
+
+    def _stream_over(self, call: _Call, t_ns: int, ender: Ender | None) -> None:
+        if call.action == "attach":
+            self._say_container(call, t_ns, ender)
+        else:
+            self._exec_over(call, t_ns, ender)
 
     def _exec_over(self, call: _Call, t_ns: int, ender: Ender | None) -> None:
         if call.action != "exec_start" or not _WHOLE_ID.match(call.ref):
@@ -289,7 +300,7 @@ class DockerTracker:
             exec_id=call.ref,
         )
 
-    def _say_container(self, call: _Call, t_ns: int) -> None:
+    def _say_container(self, call: _Call, t_ns: int, ender: Ender | None = None) -> None:
         ref = _decoded(call.got, _Id()).Id if call.action == "create" else call.ref
         if call.action == "create" and not ref:
             ref = parse_qs(call.query).get("name", [""])[0]
@@ -298,6 +309,9 @@ class DockerTracker:
         if call.action == "create" and call.status == 201 and whole is not None and self._on_created is not None:
             self._on_created(whole)
         waited = _decoded(call.got, _Waited()) if call.action == "wait" else _Waited()
+        made = _decoded(call.sent, _Create()) if call.action == "create" else _Create()
+        text = shell_text(_words(made.Entrypoint) + _words(made.Cmd), None)
+        counted = call.counted or _TunnelEnd()
         self._emit(
             DoorContainer(
                 action=call.action,
@@ -307,6 +321,13 @@ class DockerTracker:
                 signal=signal if _SIGNAL.match(signal) else None,
                 exit_code=waited.StatusCode,
                 duration=_seconds(call.started_ns, t_ns),
+                started_wall_ns=self._clock.wall_at(call.started_ns),
+                text_digest=None if text is None else text_digest(text),
+                stdin=counted.stdin,
+                stdout=counted.stdout,
+                stderr=counted.stderr,
+                raw=counted.raw,
+                ended_by=ender,
             ),
             t_ns,
             container_id=whole,
@@ -332,6 +353,10 @@ def _ender(counted: _TunnelEnd | None, said: _Ending) -> Ender | None:
     if said.first == "upstream":
         return "process" if said.how == "fin" else "engine"
     return None if said.text == "half-close" else "client"
+
+
+def _words(said: list[str] | str | None) -> tuple[str, ...]:
+    return tuple(said.split()) if isinstance(said, str) else tuple(said or ())
 
 
 def _seconds(since_ns: int, until_ns: int | None) -> float | None:

@@ -182,3 +182,23 @@ def test_junk_neither_raises_nor_stays(records: list[tuple[int, int, int, bytes]
     for kind, conn, msg, payload in records:
         door.put(kind, payload, conn, msg)
     door.tracker.close()
+
+
+def test_a_run_is_made_attached_and_waited_for() -> None:
+    door = Door()
+    made = {"Entrypoint": ["sh", "-c"], "Cmd": ["make test"], "Image": "i", "HostConfig": {"Memory": 1}}
+    door.call("POST /v1.41/containers/create?name=x", made, 201, {"Id": CONTAINER})
+    door.put(Kind.REQUEST_HEAD, f"POST /v1.41/containers/{CONTAINER}/attach?stdout=1 HTTP/1.1\r\n\r\n".encode(), 77)
+    door.put(Kind.RESPONSE_HEAD, b"HTTP/1.1 101 UPGRADED\r\n\r\n", 77)
+    door.put(Kind.RESPONSE_END, {"complete": True, "how": "tunnel"}, 77)
+    door.call(f"POST /containers/{CONTAINER}/start", None, 204)
+    door.put(Kind.TUNNEL_END, {"stdin": 1, "stdout": 2, "stderr": 3, "raw": 0, "upstream_ended": True}, 77)
+    door.put(Kind.CLOSE, HALF_CLOSED, 77)
+    door.call(f"POST /containers/{CONTAINER}/wait", None, 200, {"StatusCode": 4})
+    create, start, attach, wait = door.containers()
+    assert [one.action for one in (create, start, attach, wait)] == ["create", "start", "attach", "wait"]
+    assert create.text_digest == text_digest("make test")
+    assert (attach.stdin, attach.stdout, attach.stderr, attach.ended_by) == (1, 2, 3, "process")
+    assert wait.exit_code == 4
+    assert start.started_wall_ns is not None
+    assert {one.container_id for one in (create, start, attach, wait)} == {CONTAINER}
