@@ -94,13 +94,14 @@ def test_an_exec_whose_engine_died_with_it_did_not_end_by_itself(
 
 
 def test_upkeep_is_no_tool_whoever_says_so() -> None:
-    told = asked(("t0", "Bash", "d"))
+    told = asked()
     told.tell(ExecStarted(container_id=BOX, exec_id="exec-1", plumbing=False))
     passed(told, "exec-1", plumbing=True, text_digest="tmux")
     told.tell(ExecStarted(container_id=BOX, exec_id="exec-2", plumbing=True))
     passed(told, "exec-2", plumbing=False, text_digest="check")
     passed(told, "exec-3", plumbing=True, text_digest="tmux")
-    assert [(tool.exec_id, tool.join) for tool in tools_of(told)] == [(None, "inferred")]
+    passed(told, "exec-4")
+    assert [tool.exec_id for tool in tools_of(told)] == ["exec-4"]
 
 
 def test_what_ran_before_the_first_call_and_after_the_end_is_no_tool() -> None:
