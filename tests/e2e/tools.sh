@@ -1,8 +1,9 @@
 #!/bin/sh
 # Installs the real harnesses that tests/e2e runs: Claude Code, Codex, opencode and Gemini CLI (npm), mini-swe-agent and
-# the SDKs of Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own).
+# the SDKs of Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own); and for the Docker door aiodocker (pip) and
+# the docker command's plugins compose and buildx (Debian packages, unpacked, so Linux on amd64 or arm64 with apt).
 #
-#   tests/e2e/tools.sh [claude] [codex] [opencode] [gemini] [mini] [sdks]        (default: all)
+#   tests/e2e/tools.sh [claude] [codex] [opencode] [gemini] [mini] [sdks] [aiodocker] [plugins]        (default: all)
 #
 # Into $FAIRTRIAL_E2E_DIR, else .e2e/ at the top of the repository; nothing outside of it is changed.
 # Idempotent: a tool whose stamp names the wanted version is left alone. Prints one line per tool; what could not be
@@ -16,6 +17,8 @@ GEMINI_VERSION=0.61.0
 MINI_VERSION=2.4.6
 LITELLM_VERSION=1.110.2
 SDKS="google-genai==3.6.1 ollama==0.6.3 anthropic[vertex,bedrock]==2.14.0 boto3==1.44.8"
+AIODOCKER_VERSION=0.27.0
+PLUGINS="docker-compose=2.26.1-4 docker-buildx=0.13.1+ds1-3"
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=${FAIRTRIAL_E2E_DIR:-$here/../../.e2e}
@@ -142,7 +145,47 @@ install_sdks() {
     fi
 }
 
-[ $# -gt 0 ] || set -- claude codex opencode gemini mini sdks
+install_aiodocker() {
+    if stamped aiodocker "$AIODOCKER_VERSION"; then say "aiodocker: have $AIODOCKER_VERSION"; return; fi
+    python=$(python_to_use)
+    if [ -z "$python" ]; then could_not aiodocker "no python3 on PATH"; return; fi
+    if ! { rm -rf "$root/aiodocker" && "$python" -m venv "$root/aiodocker" \
+        && "$root/aiodocker/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+            "aiodocker==$AIODOCKER_VERSION" && "$root/aiodocker/bin/python" -c 'import aiodocker'; } > "$root/log/aiodocker.log" 2>&1; then
+        could_not aiodocker "pip install failed: $(tail -n 1 "$root/log/aiodocker.log") (all of it: $root/log/aiodocker.log)"
+        return
+    fi
+    done_with aiodocker "$AIODOCKER_VERSION"
+}
+
+# Debian 12 has neither plugin; those of Debian 13 need nothing that it lacks.  apt works on lists of its own.
+install_plugins() {
+    if stamped plugins "$PLUGINS"; then say "plugins: have $PLUGINS"; return; fi
+    keyring=/usr/share/keyrings/debian-archive-keyring.gpg
+    for needed in apt-get dpkg; do
+        command -v $needed >/dev/null 2>&1 || { could_not plugins "$needed is not on PATH"; return; }
+    done
+    [ -f "$keyring" ] || { could_not plugins "$keyring is missing (apt-get install debian-archive-keyring)"; return; }
+    apt=$root/apt
+    rm -rf "$apt" "$root/plugins"
+    mkdir -p "$apt/etc/apt.conf.d" "$apt/etc/preferences.d" "$apt/state/lists/partial" "$apt/cache/archives/partial" "$apt/x" \
+        "$root/plugins/cli-plugins"
+    cp /etc/apt/apt.conf.d/* "$apt/etc/apt.conf.d/" 2>/dev/null
+    printf 'deb [signed-by=%s] http://deb.debian.org/debian trixie main\n' "$keyring" > "$apt/etc/sources.list"
+    options="-o Dir::Etc=$apt/etc -o Dir::State=$apt/state -o Dir::Cache=$apt/cache -o Dir::State::status=/var/lib/dpkg/status -o APT::Sandbox::User="
+    # shellcheck disable=SC2086 # the lists are meant to be split
+    if ! { apt-get $options update && cd "$apt" && apt-get $options download $PLUGINS \
+        && for package in *.deb; do dpkg -x "$package" x || exit 1; done \
+        && cp x/usr/libexec/docker/cli-plugins/docker-compose x/usr/libexec/docker/cli-plugins/docker-buildx "$root/plugins/cli-plugins/"
+    } > "$root/log/plugins.log" 2>&1; then
+        could_not plugins "apt-get failed: $(tail -n 1 "$root/log/plugins.log") (all of it: $root/log/plugins.log)"
+        return
+    fi
+    rm -rf "$apt"
+    done_with plugins "$PLUGINS"
+}
+
+[ $# -gt 0 ] || set -- claude codex opencode gemini mini sdks aiodocker plugins
 for tool in "$@"; do
     case "$tool" in
         claude) install_claude ;;
@@ -151,7 +194,9 @@ for tool in "$@"; do
         gemini) install_gemini ;;
         mini) install_mini ;;
         sdks) install_sdks ;;
-        *) say "unknown tool: $tool (known: claude, codex, opencode, gemini, mini, sdks)"; failed=1 ;;
+        aiodocker) install_aiodocker ;;
+        plugins) install_plugins ;;
+        *) say "unknown tool: $tool (known: claude, codex, opencode, gemini, mini, sdks, aiodocker, plugins)"; failed=1 ;;
     esac
 done
 exit $failed
