@@ -24,7 +24,7 @@ import uvloop
 
 from tests.bench.observed import ROOT, Observing, Run, Upstreams
 from tests.bench.processes import OTHER_CORES, PROXY_CORE, Process, on, raise_file_limit, settle
-from tests.bench.relay_load import Door, Heard, load, streams
+from tests.bench.relay_load import Door, Heard, connected, load, streams
 from tests.bench.relay_proxies import NGINX_PATH
 from tests.bench.rows import Row, percentile, spread
 
@@ -159,11 +159,12 @@ class Taking:
 
     async def crowd(self, proxy: Proxy) -> None:
         """32 connections, each asking again at once."""
-        await load(proxy.door, CROWD, self.effort.crowd_s / 6)
+        await load(await connected(proxy.door, CROWD), self.effort.crowd_s / 6)
+        crowd = await connected(proxy.door, CROWD)
         if not settle(proxy.ours):
             self.note(proxy, unsettled=1.0)
         before_s, load_s = [process.cpu_s() for process in proxy.ours], Process(os.getpid()).cpu_s()
-        calls = len(await load(proxy.door, CROWD, self.effort.crowd_s))
+        calls = len(await load(crowd, self.effort.crowd_s))
         cpu_s = [process.cpu_s() - was_s for process, was_s in zip(proxy.ours, before_s, strict=True)]
         load_s = Process(os.getpid()).cpu_s() - load_s
         self.note(proxy, crowd_per_s=calls / self.effort.crowd_s, load_share=load_s / self.effort.crowd_s)

@@ -31,10 +31,14 @@ class Door:
 
 
 class Asking(asyncio.Protocol):
-    """Asks again as soon as it is answered, until the time is over (`until_s` 0: asks once)."""
+    """Asks again as soon as it is answered, until the time is over (`until_s` 0: asks once).
 
-    def __init__(self, ask: bytes, until_s: float, times_s: list[float]) -> None:
+    With `park` it asks once and then waits, connected, for `go`.
+    """
+
+    def __init__(self, ask: bytes, until_s: float, times_s: list[float], *, park: bool = False) -> None:
         self.request = ask
+        self.parked: asyncio.Future[None] | None = asyncio.get_running_loop().create_future() if park else None
         self.until_s = until_s
         self.times_s = times_s
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -61,12 +65,21 @@ class Asking(asyncio.Protocol):
         if not self.left:
             now_s = time.perf_counter()
             self.times_s.append(now_s - self.began_s)
-            if now_s < self.until_s:
+            if self.parked is not None and not self.parked.done():
+                self.parked.set_result(None)
+            elif now_s < self.until_s:
                 self.ask()
             else:
                 self.transport.close()
 
+    def go(self, until_s: float, times_s: list[float]) -> None:
+        """Ask from now on, until the time is over."""
+        self.until_s, self.times_s = until_s, times_s
+        self.ask()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        if self.parked is not None and not self.parked.done():
+            self.parked.set_exception(RuntimeError(f"lost before it began ({exc!r})"))
         if not self.done.done():
             if self.left:
                 self.done.set_exception(RuntimeError(f"cut within an answer ({exc!r})"))
@@ -138,18 +151,27 @@ class Listening(asyncio.Protocol):
                 self.done.set_result(None)
 
 
-async def load(door: Door, connections: int, seconds: float) -> list[float]:
-    """Seconds per call over so many connections."""
-    times_s: list[float] = []
+async def connected(door: Door, connections: int) -> list[Asking]:
+    """So many connections, each with one answered call: what a connection costs is over (`fresh` measures that)."""
     loop = asyncio.get_running_loop()
     ask = door.call("")
+    made: list[Asking] = []
+    for _ in range(connections):
+        _, protocol = await loop.create_connection(lambda: Asking(ask, 0, [], park=True), "127.0.0.1", door.port)
+        made.append(protocol)
+    async with asyncio.timeout(PATIENCE_S):
+        await asyncio.gather(*(protocol.parked for protocol in made if protocol.parked is not None))
+    return made
+
+
+async def load(crowd: list[Asking], seconds: float) -> list[float]:
+    """Seconds per call over these connections, which end with it."""
+    times_s: list[float] = []
     until_s = time.perf_counter() + seconds
-    made = [
-        await loop.create_connection(lambda: Asking(ask, until_s, times_s), "127.0.0.1", door.port)
-        for _ in range(connections)
-    ]
+    for protocol in crowd:
+        protocol.go(until_s, times_s)
     async with asyncio.timeout(seconds + PATIENCE_S):
-        await asyncio.gather(*(protocol.done for _, protocol in made))
+        await asyncio.gather(*(protocol.done for protocol in crowd))
     return times_s
 
 
