@@ -21,6 +21,7 @@ from fairtrial.middleware.core.observations import (
     ContainerGone,
     ContainerSeen,
     CoverageChanged,
+    DoorContainer,
     DoorState,
     ExecEnded,
     ExecStarted,
@@ -177,6 +178,8 @@ class Case:
         self.coverage_changes: list[tuple[Placed, CoverageChanged]] = []
         self.gaps: list[tuple[Placed, GapSeen]] = []
         self.doors: list[tuple[Placed, DoorState]] = []
+        self.asked_of_containers: list[DoorContainer] = []
+        """What the trial's own clients asked of the runtime through its Docker door."""
         self.host: list[tuple[Placed, HostCounters]] = []
         self.unplaced_records: list[tuple[Placed, KernelOomKill]] = []
         self._attempts: dict[str, AttemptSeen] = {}
@@ -240,6 +243,8 @@ class Case:
                 self._container(value.container_id).events.append((placed, value))
                 if value.action == "oom":
                     self._group(value.container_id, placed).told.append(placed)
+            case DoorContainer():
+                self.asked_of_containers.append(value)
             case ContainerGone():
                 self._container(value.container_id).gone = (placed, value)
                 if value.ended_by == "oom":

@@ -1,6 +1,11 @@
 """Stops from outside: told by the runtime while the trial was using the container; teardown explains nothing."""
 
-from fairtrial.middleware.core.observations import ExecEnded, ExecStarted
+from typing import Any
+
+import pytest
+
+from fairtrial.middleware.core.observations import DoorContainer, ExecEnded, ExecStarted
+from fairtrial.middleware.core.records import Verdict
 from tests.middleware.attribution.scene import BOX, Scene, ended, summary
 
 
@@ -65,3 +70,31 @@ def test_a_command_whose_death_was_told_a_moment_before_the_stop_was_struck_by_i
 def test_a_command_that_had_ended_before_the_stop_was_not() -> None:
     assert struck(before_s=0.003, exit_code=1).verdict().cause is None
     assert struck(before_s=2.0).verdict().cause is None
+
+
+def stopped_at_the_door(**asked: Any) -> Verdict:
+    """The trial's own client asks the Docker door for a kill while a command of the trial runs."""
+    told = Scene().call().ran(0).call()
+    told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
+    told.waited().tell(
+        DoorContainer(
+            **{"action": "kill", "container_id": BOX, "status": 204, "duration": 0.2, **asked},
+            started_wall_ns=told.wall(),
+        ),
+        told.events,
+    )
+    told.waited(0.1).runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9")
+    return told.waited().call(tools=0).end(1).verdict()
+
+
+@pytest.mark.parametrize("named", [{}, {"container_id": None, "container_named": BOX[:12]}, {"action": "remove"}])
+def test_a_stop_that_the_trial_asked_its_own_door_for_is_not_infra(named: dict[str, Any]) -> None:
+    verdict = stopped_at_the_door(**named)
+    assert summary(verdict) == ("harness", "suspected", "harness.killed", 2)
+    assert ended(verdict) is None
+    assert "own side" in verdict.sentence
+
+
+@pytest.mark.parametrize("other", [{"container_id": "c1" * 32}, {"status": 404}, {"action": "wait"}])
+def test_a_request_of_the_trials_that_stopped_nothing_explains_no_stop(other: dict[str, Any]) -> None:
+    assert stopped_at_the_door(**other).cause == "container.killed"
