@@ -101,6 +101,16 @@ def sdks_python() -> Path:
     return _tool("sdks", "sdks/bin/python")
 
 
+def aiodocker_python() -> Path:
+    """The interpreter that has aiodocker. Raises ToolMissing."""
+    return _tool("aiodocker", "aiodocker/bin/python")
+
+
+def docker_plugins() -> Path:
+    """A configuration folder for the docker command, with its plugins compose and buildx. Raises ToolMissing."""
+    return _tool("plugins", "plugins/cli-plugins/docker-buildx").parent.parent
+
+
 def mini_program() -> Path:
     """The mini command of mini-swe-agent. Raises ToolMissing."""
     return _tool("mini", "mini/bin/mini")

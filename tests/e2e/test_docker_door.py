@@ -22,44 +22,15 @@ from pathlib import Path
 import docker
 import pytest
 
-from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.docker import DockerDoor, upstream_of
 from fairtrial.middleware.relay.docker_upstream import DockerUpstream
 from fairtrial.middleware.relay.relay import tcp_listener, unix_listener
 from fairtrial.middleware.relay.settings import Upstream
 from tests.e2e.engine import Engine
+from tests.e2e.through import LIMIT_S, Through, open_door
 from tests.middleware.relay.rig import DEADLINE_S, Rig, UpstreamSide, eventually
 
 MEGABYTES_20 = 20_000_000
-LIMIT_S = 60.0
-
-
-class Through:
-    """The docker command, pointed at a door."""
-
-    def __init__(self, rig: Rig, door: DockerDoor, image: str, box: str) -> None:
-        self.rig = rig
-        self.door = door
-        self.image = image
-        self.box = box
-
-    def start(self, *arguments: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
-            ["docker", "--host", self.door.url, *arguments],
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def docker(self, *arguments: str, stdin: bytes | None = None) -> tuple[int, bytes, bytes]:
-        """Exit status, output, errors; without `stdin` it is /dev/null."""
-        process = self.start(*arguments, stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE)
-        try:
-            out, err = process.communicate(stdin, timeout=LIMIT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        return process.returncode, out, err
 
 
 @pytest.fixture(params=["unix", "tcp"], scope="module")
@@ -74,7 +45,7 @@ def through(
         listener.close()
         listener = unix_listener(str(tmp_path_factory.mktemp("door") / "docker.sock"))
     upstream = upstream_of(DockerUpstream(url=docker_engine.docker_host))
-    door = _open(rig, upstream, listener)
+    door = open_door(rig, upstream, listener)
     box = docker_engine.docker("run", "-d", "--network", "none", busybox_image, "sleep", "600").stdout.strip()
     try:
         yield Through(rig, door, busybox_image, box)
@@ -85,15 +56,6 @@ def through(
         finally:
             rig.close()
             side.close()
-
-
-def _open(rig: Rig, upstream: Upstream, listener: socket.socket) -> DockerDoor:
-    def make(upstream: Upstream, dialler: Dialler, listener: socket.socket) -> DockerDoor:
-        return DockerDoor(upstream, dialler, listener, "trial-1")
-
-    opened = rig.in_loop(lambda: rig.relay.open_door(upstream, listener, make))
-    assert isinstance(opened, DockerDoor)
-    return opened
 
 
 def digest(data: bytes) -> str:
@@ -290,7 +252,7 @@ def test_the_engine_is_asked_before_the_child_is_sent_to_it(through: Through, tm
         return asyncio.run_coroutine_threadsafe(door.ping(), through.rig.loop).result(DEADLINE_S)
 
     assert ping(through.door) is None
-    nobody = _open(
+    nobody = open_door(
         through.rig, Upstream.parse("engine", f"unix://{tmp_path}/none.sock"), unix_listener(str(tmp_path / "a"))
     )
     assert ping(nobody) == "No such file or directory"
