@@ -27,6 +27,7 @@ PARTS = (
     "soak",
     "serve",
     "books",
+    "export",
     "collectors",
     "docker",
     "start_end",
