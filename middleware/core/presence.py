@@ -11,9 +11,9 @@ that fakes a name only makes us more careful.  **Source:** unix(7), abstract soc
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
+import zlib
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +24,8 @@ _CLAIM_PREFIX: Final = "fairtrial-container"
 def _group(engine: str) -> str:
     scheme, _, path = engine.partition("://")
     same = f"unix://{os.path.realpath(path)}" if scheme == "unix" else engine
-    return f"{_PREFIX}/{hashlib.blake2b(same.encode(), digest_size=8).hexdigest()}/"
+    # No digest of hashlib: that would load OpenSSL, 3 MB, and two engines of one name only make us more careful.
+    return f"{_PREFIX}/{zlib.crc32(same.encode()):08x}{zlib.adler32(same.encode()):08x}/"
 
 
 def _claims(engine: str) -> str:

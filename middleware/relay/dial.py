@@ -15,7 +15,7 @@ import ipaddress
 import itertools
 import os
 import socket
-import ssl
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic_ns
@@ -27,6 +27,8 @@ from fairtrial.middleware.relay.ends import HangupWatch, Link
 from fairtrial.middleware.relay.settings import ClientTls, Proxy, RelaySettings, Upstream
 
 if TYPE_CHECKING:
+    import ssl
+
     from fairtrial.middleware.relay.tls import TlsLink
     from fairtrial.middleware.relay.tls_proxy import OuterTls
 
@@ -100,6 +102,8 @@ class Trust:
         return await asyncio.shield(self._context)
 
     def _load(self) -> ssl.SSLContext:
+        import ssl
+
         from fairtrial.middleware.relay.tls import make_context
 
         tls = self._tls
@@ -120,12 +124,20 @@ def _hidden_system_store() -> list[str]:
     """The system's store, where SSL_CERT_FILE or SSL_CERT_DIR hides it from OpenSSL: the user's file is meant in
     addition.
     """
+    import ssl
+
     paths = ssl.get_default_verify_paths()
     pairs = (
         (paths.openssl_cafile_env, paths.openssl_cafile),
         (paths.openssl_capath_env, paths.openssl_capath),
     )
     return [path for variable, path in pairs if os.environ.get(variable) and os.path.exists(path)]
+
+
+def _of_tls(error: OSError) -> bool:
+    """Whether OpenSSL has said so, if it is loaded at all: its numbers are no errno."""
+    ssl = sys.modules.get("ssl")
+    return ssl is not None and isinstance(error, ssl.SSLError)
 
 
 class Dialler:
@@ -181,7 +193,7 @@ class Dialler:
         except TimeoutError:
             report.errno, report.error = errno.ETIMEDOUT, f"no answer in {self._settings.connect_timeout_s:g} s"
         except OSError as error:
-            report.errno = None if isinstance(error, socket.gaierror | ssl.SSLError) else error.errno
+            report.errno = None if isinstance(error, socket.gaierror) or _of_tls(error) else error.errno
             report.error = f"{type(error).__name__}: {error.strerror or error}"
         raise DialFailed(report)
 
@@ -214,9 +226,6 @@ class Dialler:
 
     async def _speak(self, sock: socket.socket, report: DialReport) -> Link:
         """Whatever stands between a connected socket and the first request."""
-        from fairtrial.middleware.relay.tls import TlsLink
-        from fairtrial.middleware.relay.tls_proxy import OuterTls, TunnelledTlsLink
-
         upstream, proxy = self._upstream, self.proxy
         outer: OuterTls | None = None
         if proxy is not None and (proxy.tls or not self.absolute_form):
@@ -225,10 +234,14 @@ class Dialler:
             began = monotonic_ns()
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 if context is not None and self.absolute_form:
+                    from fairtrial.middleware.relay.tls import TlsLink
+
                     link = await _handshake(TlsLink(self._loop, sock, self._watch, context, proxy.host))
                     report.proxy_s = (monotonic_ns() - began) / 1e9
                     return link
                 if context is not None:
+                    from fairtrial.middleware.relay.tls_proxy import OuterTls
+
                     outer = OuterTls(self._loop, sock, context, proxy.host)
                     await outer.handshake()
                 if proxy.socks:
@@ -240,11 +253,15 @@ class Dialler:
             return Link(self._loop, sock, self._watch)
         report.stage = "tls"
         context = await self._trust.context()
+        from fairtrial.middleware.relay.tls import TlsLink  # late: loaded by now, in the thread that read the context
+
         began = monotonic_ns()
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 if outer is None:
                     return await _handshake(TlsLink(self._loop, sock, self._watch, context, upstream.host))
+                from fairtrial.middleware.relay.tls_proxy import TunnelledTlsLink
+
                 return await _handshake(TunnelledTlsLink(self._loop, sock, self._watch, context, upstream.host, outer))
         finally:
             report.tls_s = (monotonic_ns() - began) / 1e9

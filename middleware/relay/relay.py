@@ -159,7 +159,6 @@ class Relay:
         except BaseException:
             listener.close()
             raise
-        dialler.warm_up()
         self.doors.append(door)
         self.loop.add_reader(listener.fileno(), self._accept, listener, door)
         bound = listener.getsockname()
@@ -221,6 +220,7 @@ class Relay:
                 self.counters.open_pairs -= 1
                 link.reset()
             else:
+                route.dialler.warm_up()  # not before: who never calls by TLS never loads it
                 self._lag.start()
 
     def _may_accept(self) -> int:

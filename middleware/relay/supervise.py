@@ -78,6 +78,9 @@ def run(options: RunOptions, early: Early | None = None, *, observer_command: Se
         from fairtrial.middleware.relay.prepare import prepare
 
         prepared = prepare(options, early.environ, mask=early.mask, began=began)
+        from fairtrial.middleware.relay import loops
+
+        loops.load()
         from fairtrial.middleware.relay.session import Session
 
         session = Session(prepared, early.launcher, early.observer)
