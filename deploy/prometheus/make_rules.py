@@ -1,23 +1,34 @@
-"""Writes rules.yml beside this file: `python deploy/prometheus/make_rules.py`; a test holds the two together.
+"""Writes rules.yml beside this file: `python deploy/prometheus/make_rules.py [--jaeger URL]`; a test compares them.
 
 Four signals share one way of finding drift, so it is written once.  Each signal is compared with the same clock hour of
 the last seven days (median, and median absolute deviation), and with the same hour of the week once four weeks exist.
 Dependent rules stand in one group and its interval is under Prometheus' look-back of five minutes: in two groups, or at
-ten minutes, every derived series would be silently empty.  All of it runs on Prometheus 2.42 and later.
+ten minutes, every derived series would be silently empty.  All of it runs on Prometheus 2.42 and later, and 3.x.
+
+Two traps of counters shape the rates.  `increase` does not see what a counter had counted when it first appeared, and
+ours appear with their first event: `_grown` adds that.  It also extrapolates, so a share may be a little above 1 and
+its Wilson bound no number, just when everything fails: shares are clamped.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 TARGET: Final = Path(__file__).with_name("rules.yml")
 RUNBOOK: Final = "docs/alerts.md"
+JAEGER: Final = "http://127.0.0.1:16686"
+"""Where people reach Jaeger's pages: that of deploy/compose.yaml."""
 _DAYS: Final = range(1, 8)
 _WEEKS: Final = (7, 14, 21, 28)
+_FEW: Final = 2.5
+"""One or two events are no rate, whatever the bound says: of one trial it says 20 %.  2.5 is three, extrapolated."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,7 @@ class Signal:
     least: int
     said: str
     unit: str
+    shown: str = "printf `%.2f`"
 
 
 SIGNALS: Final = (
@@ -78,13 +90,14 @@ SIGNALS: Final = (
         (),
         30,
         "egress rate of containers",
-        " B/s",
+        "B/s",
+        "humanize1024",
     ),
 )
 
 
-def text() -> str:
-    """The whole file."""
+def text(jaeger: str = JAEGER) -> str:
+    """The whole file; its alerts link to the traces in that Jaeger."""
     lines = [
         "# Written by make_rules.py; change that, then run it.  How to read an alert: docs/alerts.md.",
         "groups:",
@@ -92,7 +105,20 @@ def text() -> str:
         *_rates(),
         *_state(),
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).replace(_HERE, jaeger.rstrip("/")) + "\n"
+
+
+_HERE: Final = "@jaeger@"
+
+
+def _search(service: str, tags: Mapping[str, str], least: str = "") -> str:
+    """Address of Jaeger's search.  A value of the tags may be a template; `least`: shortest span, a Go duration."""
+    written: list[str] = []
+    for name, value in tags.items():
+        shown = value if value.startswith("{{") else quote(value, safe="")
+        written.append(f"%22{quote(name, safe='')}%22%3A%22{shown}%22")
+    found = f"{_HERE}/search?service={service}&lookback=6h&limit=200&tags=%7B{'%2C'.join(written)}%7D"
+    return f"{found}&minDuration={least}" if least else found
 
 
 def _record(name: str, expr: str, labels: str = "") -> Iterator[str]:
@@ -102,16 +128,31 @@ def _record(name: str, expr: str, labels: str = "") -> Iterator[str]:
         yield f"        labels: {labels}"
 
 
-def _alert(name: str, expr: str, wait: str, labels: str, summary: str, action: str) -> Iterator[str]:
+def _alert(
+    name: str, expr: str, wait: str, labels: str, summary: str, action: str, traces: str | None = None
+) -> Iterator[str]:
     yield f"      - alert: {name}"
     yield "        expr: >-"
     yield from (f"          {line}" for line in expr.splitlines())
     yield f"        for: {wait}"
     yield f"        labels: {labels}"
     yield "        annotations:"
-    yield f'          summary: "{summary}"'
-    yield f'          action: "{action}"'
+    yield f"          summary: {json.dumps(summary)}"
+    yield f"          action: {json.dumps(action)}"
+    if traces is not None:
+        yield f"          traces: {json.dumps(traces)}"
     yield f'          runbook: "{RUNBOOK}#{name.lower()}"'
+
+
+def _grown(metric: str, window: str) -> str:
+    """What a counter grew by in the window, what it had when it first appeared included.
+
+    A new counter's lowest value is that first one, or, behind a reset, less: never more than it counted.  One that was
+    seen within the hour before the window is not new: else a gap of Prometheus itself would count old events again.
+    """
+    grew = f"increase({metric}[{window}])"
+    first = f"(min_over_time({metric}[{window}]) unless last_over_time({metric}[1h] offset {window}))"
+    return f"(({grew} + {first}) or {grew})"
 
 
 def _drift(signal: Signal) -> Iterator[str]:
@@ -147,6 +188,15 @@ def _drift(signal: Signal) -> Iterator[str]:
     )
     compare, ratio = (">", 1.25) if signal.worse == "higher" else ("<", 0.8)
     of = " of {{ $labels.provider }} {{ $labels.model }}" if signal.by else ""
+    usual = f"`{base}:usual`"
+    if signal.by:
+        matchers = ", ".join(f"{label}=%q" for label in signal.by)
+        usual = f"printf `{base}:usual{{{matchers}}}` " + " ".join(f"$labels.{label}" for label in signal.by)
+    usual = f"{{{{ with {usual} | query }}}}{{{{ . | first | value | {signal.shown} }}}}{{{{ end }}}}{signal.unit}"
+    traces = None
+    if signal.by:
+        least = "{{ $value | printf `%.1f` }}s" if signal.unit == "s" else ""
+        traces = _search("agent-harness", {"gen_ai.request.model": "{{ $labels.model | urlquery }}"}, least)
     name = "Fairtrial" + "".join(part.title() for part in signal.name.split("_")) + "Drift"
     cause = "api_latency" if signal.by else "network_slow"
     yield from _alert(
@@ -155,14 +205,18 @@ def _drift(signal: Signal) -> Iterator[str]:
         f"and {base}:n_1h >= {signal.least}",
         "20m",
         f"{{severity: warn, cause: {cause}}}",
-        f"The {signal.said}{of} is {{{{ $value | printf `%.2f` }}}}{signal.unit}, not what this hour usually is.",
-        "Compare with the provider's status page; take trials of this hour as slowed, not as failed by the model.",
+        f"The {signal.said}{of} is {{{{ $value | {signal.shown} }}}}{signal.unit}; at this hour it usually is {usual}.",
+        "Compare with the provider's status page; take trials of this hour as slowed, not as failed by the model."
+        if signal.by
+        else "Compare with other hosts; take trials of this hour as slowed, not as failed by the model.",
+        traces,
     )
 
 
 def _wilson(bad: str, n: str) -> str:
-    """Lower Wilson bound at 95 % of a ratio of two recorded series with equal labels."""
-    share = f"({bad} / {n})"
+    """Lower Wilson bound at 95 % of a ratio of two recorded series with equal labels; nothing where `n` is 0."""
+    n = f"({n} > 0)"
+    share = f"clamp_max({bad} / {n}, 1)"
     root = f"sqrt({share} * (1 - {share}) / {n} + 0.9604 / {n} ^ 2)"
     return f"({share} + 1.9208 / {n} - 1.96 * {root}) / (1 + 3.8416 / {n})"
 
@@ -173,10 +227,11 @@ def _rates() -> Iterator[str]:
     yield "    interval: 1m"
     yield "    rules:"
     by = "sum by (provider)"
-    yield from _record("fairtrial:attempts_10m", f"{by} (increase(fairtrial_api_attempts_total[10m]))")
+    attempts = "fairtrial_api_attempts_total"
+    yield from _record("fairtrial:attempts_10m", f"{by} ({_grown(attempts, '10m')})")
+    unusable = f'{attempts}{{{failed}, status!~"4.."}}'
     yield from _record(
-        "fairtrial:attempts_failed_10m",
-        f'{by} (increase(fairtrial_api_attempts_total{{{failed}, status!~"4.."}}[10m])) or 0 * fairtrial:attempts_10m',
+        "fairtrial:attempts_failed_10m", f"{by} ({_grown(unusable, '10m')}) or 0 * fairtrial:attempts_10m"
     )
     yield from _alert(
         "FairtrialProviderOutage",
@@ -185,45 +240,51 @@ def _rates() -> Iterator[str]:
         "{severity: page, cause: provider_outage}",
         "{{ $value | humanizePercentage }} of the calls to {{ $labels.provider }} end without a usable reply.",
         "Stop or postpone the run: trials that end now are ended by the model API.",
+        _search("model-api", {"fairtrial.call.outcome": "error"}),
     )
-    yield from _record("fairtrial:calls_6h", "sum by (provider, model) (increase(fairtrial_api_attempts_total[6h]))")
+    yield from _record("fairtrial:calls_6h", f"sum by (provider, model) ({_grown(attempts, '6h')})")
+    stalls = 'fairtrial_api_stalls_total{owner="upstream"}'
     yield from _record(
         "fairtrial:calls_stalled_6h",
-        'sum by (provider, model) (increase(fairtrial_api_stalls_total{owner="upstream"}[6h]))'
-        " or 0 * fairtrial:calls_6h",
+        f"sum by (provider, model) ({_grown(stalls, '6h')}) or 0 * fairtrial:calls_6h",
     )
-    yield from _record("fairtrial:stalled:wilson_6h", _wilson("fairtrial:calls_stalled_6h", "(fairtrial:calls_6h > 0)"))
+    yield from _record("fairtrial:stalled:wilson_6h", _wilson("fairtrial:calls_stalled_6h", "fairtrial:calls_6h"))
     yield from _alert(
         "FairtrialStallRate",
-        "fairtrial:stalled:wilson_6h > 0.01",
+        f"fairtrial:stalled:wilson_6h > 0.01\nand fairtrial:calls_stalled_6h > {_FEW}",
         "15m",
         "{severity: warn, cause: api_stall}",
         "At least {{ $value | humanizePercentage }} of calls to {{ $labels.provider }} {{ $labels.model }} stall.",
         "Look at the stalled attempts in Jaeger; a client's watchdog may be what ends them.",
+        _search("agent-harness", {"gen_ai.request.model": "{{ $labels.model | urlquery }}"}, "90s"),
     )
-    yield from _record("fairtrial:trials_6h", "sum(increase(fairtrial_trials_total[6h]))")
+    trials, ended = "fairtrial_trials_total", "fairtrial_trials_terminated_total"
+    for window in ("6h", "1h"):
+        yield from _record(f"fairtrial:trials_{window}", f"sum({_grown(trials, window)})")
+        yield from _record(f"fairtrial:trials_ended_{window}", f"sum by (cause) ({_grown(ended, window)})")
     for name, selector in (("oom", '{cause=~"container.oom_.*|node.oom"}'), ("infra", "")):
-        ended = f"sum(increase(fairtrial_trials_terminated_total{selector}[6h])) or 0 * fairtrial:trials_6h"
-        yield from _record(f"fairtrial:trials_{name}_6h", ended)
-        yield from _record(
-            f"fairtrial:{name}:wilson_6h", _wilson(f"fairtrial:trials_{name}_6h", "(fairtrial:trials_6h > 0)")
-        )
-        yield from _record(
-            f"fairtrial:{name}:ratio_1h",
-            f"sum(increase(fairtrial_trials_terminated_total{selector}[1h]))"
-            " / sum(increase(fairtrial_trials_total[1h]))",
-        )
-    for alert, name, target, what in (
-        ("FairtrialOomRate", "oom", 0.02, "an OOM kill"),
-        ("FairtrialInfraEndedRate", "infra", 0.05, "an outside event"),
+        for window in ("6h", "1h"):
+            yield from _record(
+                f"fairtrial:trials_{name}_{window}",
+                f"sum(fairtrial:trials_ended_{window}{selector}) or 0 * fairtrial:trials_{window}",
+            )
+        yield from _record(f"fairtrial:{name}:wilson_6h", _wilson(f"fairtrial:trials_{name}_6h", "fairtrial:trials_6h"))
+    for alert, name, target, what, causes in (
+        ("FairtrialOomRate", "oom", 0.02, "an OOM kill", '{cause=~"container.oom_.*|node.oom"}'),
+        ("FairtrialInfraEndedRate", "infra", 0.05, "an outside event", ""),
     ):
+        most = f"with query `topk(1, fairtrial:trials_ended_6h{causes})`"
+        first = f"{{{{ {most} }}}}{{{{ . | first | label `cause` }}}}{{{{ end }}}}"
         yield from _alert(
             alert,
-            f"fairtrial:{name}:wilson_6h > {target}\nand fairtrial:{name}:ratio_1h > {target}",
+            f"fairtrial:{name}:wilson_6h > {target}\nand fairtrial:trials_{name}_6h > {_FEW}\n"
+            f"and fairtrial:trials_{name}_1h / fairtrial:trials_1h > {target}",
             "10m",
             f"{{severity: warn, cause: {name}_rate}}",
-            f"At least {{{{ $value | humanizePercentage }}}} of the trials of the last six hours were ended by {what}.",
+            f"At least {{{{ $value | humanizePercentage }}}} of the trials of the last six hours were ended by {what},"
+            f" most often {first}.",
             "Search the traces by fairtrial.terminated_by; do not publish this run's score as it is.",
+            _search("agent-harness", {"fairtrial.terminated_by": first}),
         )
 
 
@@ -233,8 +294,9 @@ def _state() -> Iterator[str]:
     yield "    rules:"
     yield from _alert(
         "FairtrialHungTrial",
-        "fairtrial_longest_silent_trial_seconds > 1200\nand fairtrial_open_trials > 0",
-        "10m",
+        # Said after 20 minutes: `serve.idle_s` closes a silent trial after 30.
+        "fairtrial_longest_silent_trial_seconds > 900\nand fairtrial_open_trials > 0",
+        "5m",
         "{severity: warn, cause: hung_trial}",
         "A trial on {{ $labels.instance }} was not heard of for {{ $value | humanizeDuration }}.",
         "fairtrial trials shows it; its last step says what it waits for.",
@@ -242,15 +304,15 @@ def _state() -> Iterator[str]:
     yield from _alert(
         "FairtrialNoCalls",
         "sum by (instance) (fairtrial_open_trials) > 0\n"
-        "unless on (instance) sum by (instance) (increase(fairtrial_api_attempts_total[30m])) > 0",
-        "30m",
+        f"unless on (instance) sum by (instance) ({_grown('fairtrial_api_attempts_total', '15m')}) > 0",
+        "5m",
         "{severity: warn, cause: no_calls}",
-        "Trials are open on {{ $labels.instance }} and no call passed for half an hour.",
+        "Trials are open on {{ $labels.instance }} and no call passed for 20 minutes.",
         "Check that the agents' base URL is the door's.",
     )
     yield from _alert(
         "FairtrialOwnLosses",
-        "sum by (instance, what) (increase(fairtrial_own_dropped_total[15m])) > 0",
+        f"sum by (instance, what) ({_grown('fairtrial_own_dropped_total', '15m')}) > 0",
         "0m",
         "{severity: warn, cause: fairtrial}",
         "fairtrial on {{ $labels.instance }} lost {{ $labels.what }}: the coverage of these trials has gaps.",
@@ -274,7 +336,17 @@ def _state() -> Iterator[str]:
     )
 
 
+def main() -> int:
+    """Write the file; with --check only say by the exit status whether it is what would be written."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--jaeger", default=JAEGER, help="where people reach Jaeger's pages")
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    if options.check:
+        return int(TARGET.read_text() != text(options.jaeger))
+    TARGET.write_text(text(options.jaeger))
+    return 0
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--check"]:
-        sys.exit(TARGET.read_text() != text())
-    TARGET.write_text(text())
+    sys.exit(main())

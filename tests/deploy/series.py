@@ -32,14 +32,18 @@ def histogram(
     steps: int,
     calls: int,
     centre: Callable[[int], float],
+    when: Callable[[int], bool] | None = None,
 ) -> list[dict[str, str]]:
-    """Input series of a classic histogram: `calls` observations per step, log-normal around `centre(step)`."""
+    """Input series of a classic histogram: `calls` observations per step, log-normal around `centre(step)`.
+
+    `when`: in which steps there are calls at all.
+    """
     spread = [math.exp(0.35 * _NORMAL.inv_cdf((n + 0.5) / calls)) for n in range(calls)]
     counts = [0] * (len(bounds) + 1)
     columns: list[list[int]] = [[] for _ in range(len(bounds) + 1)]
     for step in range(steps):
         middle = centre(step)
-        for factor in spread:
+        for factor in spread if when is None or when(step) else ():
             counts[bisect_left(bounds, middle * factor)] += 1
         total = 0
         for n, count in enumerate(counts):
@@ -85,3 +89,22 @@ def changed(
         return centre(step) * (factor if hit else 1.0)
 
     return other
+
+
+def restarted(series: list[dict[str, str]], steps: Sequence[int]) -> list[dict[str, str]]:
+    """The same counters of a process that was started anew at these steps."""
+
+    def again(values: str) -> str:
+        counts = [int(value) for value in values.split()]
+        return " ".join(str(c - counts[max((s for s in steps if s <= n), default=0)]) for n, c in enumerate(counts))
+
+    return [{**one, "values": again(one["values"])} for one in series]
+
+
+def unseen(series: list[dict[str, str]], steps: Sequence[int]) -> list[dict[str, str]]:
+    """The same where Prometheus was away in these steps."""
+    away = frozenset(steps)
+    return [
+        {**one, "values": " ".join("_" if n in away else value for n, value in enumerate(one["values"].split()))}
+        for one in series
+    ]

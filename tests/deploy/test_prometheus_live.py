@@ -29,13 +29,15 @@ from fairtrial.middleware.core.observations import (
     TrialStarted,
 )
 from fairtrial.middleware.core.sink import Source
+from tests.deploy.tools import programs
 
 TRACE = "cd" * 16
 DEADLINE_S = 60.0
-PROGRAMS = ("prometheus", "prometheus-alertmanager")
+PROMETHEUS = programs("prometheus")
+ALERTMANAGER = "prometheus-alertmanager"
 
 pytestmark = pytest.mark.skipif(
-    not all(map(shutil.which, PROGRAMS)),
+    not PROMETHEUS or not shutil.which(ALERTMANAGER),
     reason="not installed: prometheus, prometheus-alertmanager (Debian packages of these names)",
 )
 
@@ -122,8 +124,10 @@ def page() -> Iterator[Page]:
     made.stop()
 
 
-@pytest.fixture
-def prometheus(page: Page, repo_root: Path, tmp_path: Path) -> Iterator[tuple[str, str]]:
+@pytest.fixture(params=list(PROMETHEUS))
+def prometheus(
+    page: Page, repo_root: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[str, str]]:
     """Addresses of a Prometheus with the shipped configuration and of its Alertmanager; names and paces differ."""
     ports = free_port(), free_port()
     deploy = repo_root / "deploy"
@@ -137,14 +141,14 @@ def prometheus(page: Page, repo_root: Path, tmp_path: Path) -> Iterator[tuple[st
     (tmp_path / "rules.yml").write_text(rules)
     commands = (
         [
-            PROGRAMS[0],
+            PROMETHEUS[request.param],
             f"--config.file={tmp_path}/prometheus.yml",
             f"--web.listen-address=127.0.0.1:{ports[0]}",
             f"--storage.tsdb.path={tmp_path}/tsdb",
             "--enable-feature=exemplar-storage",
         ],
         [
-            PROGRAMS[1],
+            ALERTMANAGER,
             f"--config.file={deploy}/alertmanager/alertmanager.yml",
             f"--web.listen-address=127.0.0.1:{ports[1]}",
             f"--storage.path={tmp_path}/alerts",
