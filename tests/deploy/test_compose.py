@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from fairtrial.middleware.core import semconv
+from fairtrial.middleware.core.config import ServeConfig
+from fairtrial.middleware.core.hosts import is_our_host
+from tests.deploy.tools import NO_PROMTOOL, PROMTOOLS
 
 COMPOSE = Path("deploy/compose.yaml")
 
@@ -24,9 +26,29 @@ def test_every_file_that_is_named_is_there(repo_root: Path) -> None:
 
 
 def test_no_port_is_open_to_others(repo_root: Path) -> None:
-    published = re.findall(r'"([\d.]*:?[\d-]+:[\d-]+)"', (repo_root / COMPOSE).read_text())
+    published = re.findall(r'"((?:[\d.]+:)?[\d-]{4,}:[\d-]+)"', (repo_root / COMPOSE).read_text())
     assert len(published) == 6
     assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_prometheus_asks_by_a_name_that_the_metrics_page_answers_to(repo_root: Path) -> None:
+    """Other names than an address, `localhost` and those that are set get a 403, and FairtrialDown wakes people."""
+    compose = (repo_root / COMPOSE).read_text()
+    scraped = (repo_root / "deploy" / "prometheus" / "prometheus.yml").read_text()
+    (target,) = re.findall(r'job_name: fairtrial\n.*?targets: \["([^"]+)"\]', scraped, re.DOTALL)
+    (named,) = re.findall(r"FAIRTRIAL_SERVE__HEALTH_HOSTS: (\S+)", compose)
+    names = frozenset(named.split(","))
+    assert is_our_host(target, names)
+    assert not is_our_host(target, ())
+    assert f"  {target.partition(':')[0]}:\n    build:" in compose
+
+
+def test_there_are_as_many_ports_as_upstreams(repo_root: Path) -> None:
+    compose = (repo_root / COMPOSE).read_text()
+    (upstreams,) = re.findall(r"FAIRTRIAL_SERVE__UPSTREAMS: \$\{\w+:-(.+)\}", compose)
+    (first, last) = re.findall(r"127\.0\.0\.1:(\d+)-(\d+):\1-\2", compose)[0]
+    plan = ServeConfig(upstreams=dict(one.split("=", 1) for one in upstreams.split()))
+    assert [int(first), int(last)] == [plan.port, plan.port + len(plan.upstreams) - 1]
 
 
 def test_it_is_a_composition_by_the_specification(repo_root: Path) -> None:
@@ -57,13 +79,14 @@ def test_the_dashboard_and_the_rules_ask_for_series_that_are_written(repo_root: 
 
 
 def test_the_dashboards_expressions_can_be_read(repo_root: Path, tmp_path: Path) -> None:
-    if shutil.which("promtool") is None:
-        pytest.skip("not installed: promtool (Debian: apt-get install prometheus)")
+    if not PROMTOOLS:
+        pytest.skip(NO_PROMTOOL)
     rows = [
         {"record": f"r{number}", "expr": expression.replace("$__range", "1d")}
         for number, expression in enumerate(expressions(repo_root))
     ]
     (tmp_path / "rules.yml").write_text(json.dumps({"groups": [{"name": "board", "rules": rows}]}))
-    command = ["promtool", "check", "rules", str(tmp_path / "rules.yml")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stdout + done.stderr
+    for program in PROMTOOLS.values():
+        command = [program, "check", "rules", str(tmp_path / "rules.yml")]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
