@@ -73,6 +73,9 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; the exit status."""
+    if missing := _not_built(arguments or []):
+        print(f"fairtrial: {missing}", file=sys.stderr)
+        return 2
     try:
         result = app(args=arguments, standalone_mode=False, prog_name="fairtrial")
     except typer.Exit as leaving:
@@ -89,6 +92,21 @@ def main(arguments: list[str] | None = None) -> int:
         show()
         return int(getattr(error, "exit_code", 2))
     return result if isinstance(result, int) else 0
+
+
+def _not_built(arguments: list[str]) -> str | None:
+    """Why a command that is planned does not answer; None for all others."""
+    match arguments:
+        case ["summary" | "compare" as verb, *_]:
+            return (
+                f"`{verb}` over several trials is not built yet. `trials --run NAME` lists them, `show` explains one."
+            )
+        case ["import", what, *_] if what != "store" and not what.startswith("-"):
+            return (
+                f"`import {what}`: results of harnesses cannot be imported yet. `import store FILE` reads a spill file."
+            )
+        case _:
+            return None
 
 
 def _store_file(chosen: Path | None) -> Path:
@@ -306,6 +324,9 @@ def show(
         record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision)
     else:
         record = stored
+    if stored is None:
+        still = "is open: it still runs, or fairtrial was stopped in its middle. What follows is judged as of now."
+        print(f"fairtrial: this trial {still}", file=sys.stderr)
     if as_json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
         return

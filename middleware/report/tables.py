@@ -5,10 +5,18 @@ In: cells, or a trial's steps.  Out: lines, no wider than asked where a width is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from fairtrial.middleware.core.records import Attempt, Call, ContainerUse, Step, Tool, Trial
 from fairtrial.middleware.report.words import printable, seconds, size
+
+PEAK_MARKS: Final[Mapping[str, tuple[str, str]]] = {
+    "at_most": ("≤", "at most this"),
+    "sampled": ("≥", "at least this"),
+    "shared": ("~", "of a group that other processes share"),
+}
+"""`memory_peak_kind` of a peak that is not exact -> the sign before it, and what that sign means."""
 
 
 def table_lines(rows: Sequence[Sequence[str]], *, width: int | None) -> list[str]:
@@ -81,7 +89,7 @@ def _memory_cell(use: ContainerUse) -> str:
     if use.memory_peak is None:
         return ""
     ceiling = f"/{size(use.memory_limit)}" if use.memory_limit is not None else ""
-    sign = {"at_most": "≤", "sampled": "≥", "shared": "~"}.get(use.memory_peak_kind or "", "")
+    sign, _ = PEAK_MARKS.get(use.memory_peak_kind or "", ("", ""))
     return f"{sign}{size(use.memory_peak)}{ceiling}"
 
 

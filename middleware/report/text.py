@@ -23,7 +23,7 @@ from fairtrial.middleware.core.records import (
     Trial,
     Verdict,
 )
-from fairtrial.middleware.report.tables import steps_table
+from fairtrial.middleware.report.tables import PEAK_MARKS, steps_table
 from fairtrial.middleware.report.words import (
     at_step,
     because,
@@ -95,11 +95,17 @@ def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False) ->
         lines += _evidence("for", verdict.evidence, width)
         lines += _evidence("against", verdict.against, width)
         if verdict.present:
-            lines += ["", "PRESENT, AND IT DID NOT MATTER"]
+            # Where nothing is decided, nobody can say that it did not matter: it may even have ended the trial.
+            undecided = verdict.blame is Blame.INDETERMINATE
+            lines += ["", "ALSO PRESENT" if undecided else "PRESENT, AND IT DID NOT MATTER"]
             for present in verdict.present:
                 text = f"{present.cause}{at_step(present.step)}: {present.why}"
                 lines += wrapped(text, width, hang=" " * 6)
-    lines += ["", "STEPS", *steps_table(trial, width=width if cut_tables else None)]
+    table = steps_table(trial, width=width if cut_tables else None)
+    lines += ["", "STEPS", *table]
+    marks = [f"{mark} {what}" for mark, what in PEAK_MARKS.values() if any(f" {mark}" in row for row in table)]
+    if marks:
+        lines += wrapped(f"memory peak: {', '.join(marks)}", width)
     if trial.side_calls:
         lines.append(f"  beside the steps: {_side_calls(trial.side_calls)}")
     if trial.unassigned:
@@ -126,7 +132,8 @@ def _heading(trial: Trial, width: int) -> Iterable[str]:
     for label, value in (("run", trial.run), ("task", trial.task), ("trace", trial.trace_id)):
         if value:
             yield f"  {label}: {printable(value)}"
-    yield from wrapped(f"command: {printable(' '.join(trial.command))[:160]}", width, hang=" " * 6)
+    if trial.command:
+        yield from wrapped(f"command: {printable(' '.join(trial.command))[:160]}", width, hang=" " * 6)
     if trial.started:
         yield f"  started: {trial.started[:19].replace('T', ' ')}Z"
     steps = plural(len(trial.steps), "step")

@@ -34,6 +34,8 @@ def short_id(trial: Trial) -> str:
 
 def booked(trial: Trial) -> str:
     """What a harness books from the exit status alone."""
+    if trial.signal is None and trial.exit_code is None and not trial.command:
+        return trial.outcome.value  # of `serve`: there was no command that could have ended
     how = f"signal {trial.signal}" if trial.signal else f"exit {'?' if trial.exit_code is None else trial.exit_code}"
     return f"{trial.outcome.value} ({how})"
 

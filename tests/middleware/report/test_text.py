@@ -222,3 +222,27 @@ def test_show_keeps_to_the_width_of_the_terminal_and_breaks_no_word(width: int) 
 def test_a_trial_without_a_model_call_says_so() -> None:
     trial = msgspec.structs.replace(failed_trial(), steps=[])
     assert any("no model call reached a door" in line for line in show_lines(trial))
+
+
+def test_a_trial_without_a_command_names_none_and_what_is_undecided_is_not_said_to_be_harmless() -> None:
+    trial = failed_trial()
+    assert trial.verdict is not None
+    verdict = msgspec.structs.replace(trial.verdict, blame=Blame.INDETERMINATE, grade=None, cause=None, step=None)
+    served = msgspec.structs.replace(trial, command=[], exit_code=None, signal=None, verdict=verdict)
+    text = "\n".join(show_lines(served))
+    assert "command:" not in text
+    assert "exit ?" not in text
+    assert "ALSO PRESENT" in text
+    assert "DID NOT MATTER" not in text
+
+
+def test_the_sign_before_a_memory_peak_is_explained_where_it_stands() -> None:
+    trial = failed_trial()
+    assert not any("memory peak:" in line for line in show_lines(trial))
+    steps = [
+        msgspec.structs.replace(
+            step, containers=[msgspec.structs.replace(use, memory_peak_kind="sampled") for use in step.containers]
+        )
+        for step in trial.steps
+    ]
+    assert "  memory peak: ≥ at least this" in show_lines(msgspec.structs.replace(trial, steps=steps))
