@@ -177,7 +177,7 @@ def _failed(
             failed=failed,
             standing=Standing.TERMINAL,
             ended=yes(ids) if gap is None else unknown([*ids, gap.id]),
-            why_present="the trial went on",
+            why_present="no later model call succeeded",
         )
     following = next((t for t in later if t.main), None)
     asked, asks = turn.assistant_turns, following.assistant_turns if following is not None else None

@@ -313,7 +313,7 @@ def read_sources(environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> E
         if environ.get("FAIRTRIAL_CONFIG"):
             raise ConfigError(
                 f"The configuration file {path} does not exist.",
-                remedy="Correct or unset FAIRTRIAL_CONFIG.",
+                remedy="Correct --config or FAIRTRIAL_CONFIG, or leave it out.",
                 source=path,
             ) from None
     except (OSError, ValueError) as error:

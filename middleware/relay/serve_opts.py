@@ -30,7 +30,7 @@ exit status: 0 drained; 2 the line above; 69 this machine refused something
 examples:
   fairtrial serve --upstream anthropic=https://api.anthropic.com
   fairtrial serve --upstream anthropic=https://api.anthropic.com \\
-      --upstream openai=https://api.openai.com/v1 \\
+      --upstream openai=https://api.openai.com \\
       --listen openai=unix:/run/fairtrial/openai.sock
 """
 
@@ -68,7 +68,7 @@ def build_parser() -> argparse.ArgumentParser:
     """For `parse`, and for whoever prints the help."""
     parser = argparse.ArgumentParser(
         prog="fairtrial serve",
-        description="A long-lived door for each model API: agents talk through it, trials are told apart and judged.",
+        description="A long-lived door for each model API: agents talk through it, trials are told\napart and judged.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
