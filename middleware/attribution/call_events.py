@@ -114,25 +114,26 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
 
 
 def poisoned(ctx: Context, trouble: Trouble) -> bool:
-    """Whether the request's own body may be at fault: it was refused with 5xx again and again, while others passed.
+    """Whether the request itself may be at fault: it was refused with 5xx again and again, while others passed.
 
-    At least three times one body, and another body passed at the same upstream within a minute.  529 is never that.
+    At least three times in one turn, whether with one body or with one that has something new each time (a time, a
+    nonce), and a request of another turn passed at the same upstream within a minute.  529 is never that.
     """
     refused: dict[str, list[AttemptSeen]] = {}
     for attempt in trouble.turn.attempts:
-        reply, body = attempt.value.reply, attempt.value.request.body_digest
-        if body is None or reply.status is None or reply.status < 500 or reply.status == 529:
+        reply = attempt.value.reply
+        if reply.status is None or reply.status < 500 or reply.status == 529:
             continue
         if reply.error_type != "overloaded_error":
-            refused.setdefault(body, []).append(attempt)
-    for body, failed in refused.items():
+            refused.setdefault(upstream(attempt.value), []).append(attempt)
+    own = {attempt.value.request.body_digest for attempt in trouble.turn.attempts}
+    for there, failed in refused.items():
         if len(failed) < POISON_TIMES:
             continue
         since, until = failed[0].started_ns - _MINUTE_NS, failed[-1].ended_ns + _MINUTE_NS
-        there = upstream(failed[0].value)
         for call in ctx.case.calls:
             for other in call.attempts:
-                another = upstream(other.value) == there and other.value.request.body_digest != body
+                another = upstream(other.value) == there and other.value.request.body_digest not in own
                 if other.whole and another and since <= other.ended_ns <= until:
                     return True
     return False

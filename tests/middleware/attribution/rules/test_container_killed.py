@@ -1,7 +1,6 @@
 """Stops from outside: told by the runtime while the trial was using the container; teardown explains nothing."""
 
-from typing import Any
-
+import msgspec
 import pytest
 
 from fairtrial.middleware.core.observations import DoorContainer, ExecEnded, ExecStarted
@@ -72,29 +71,25 @@ def test_a_command_that_had_ended_before_the_stop_was_not() -> None:
     assert struck(before_s=2.0).verdict().cause is None
 
 
-def stopped_at_the_door(**asked: Any) -> Verdict:
+def stopped_at_the_door(asked: dict[str, object]) -> Verdict:
     """The trial's own client asks the Docker door for a kill while a command of the trial runs."""
     told = Scene().call().ran(0).call()
     told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
-    told.waited().tell(
-        DoorContainer(
-            **{"action": "kill", "container_id": BOX, "status": 204, "duration": 0.2, **asked},
-            started_wall_ns=told.wall(),
-        ),
-        told.events,
-    )
+    request = {"action": "kill", "container_id": BOX, "status": 204, "duration": 0.2, **asked}
+    at = {"started_wall_ns": told.waited().wall()}
+    told.tell(msgspec.convert({**request, **at}, DoorContainer), told.events)
     told.waited(0.1).runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9")
     return told.waited().call(tools=0).end(1).verdict()
 
 
 @pytest.mark.parametrize("named", [{}, {"container_id": None, "container_named": BOX[:12]}, {"action": "remove"}])
-def test_a_stop_that_the_trial_asked_its_own_door_for_is_not_infra(named: dict[str, Any]) -> None:
-    verdict = stopped_at_the_door(**named)
+def test_a_stop_that_the_trial_asked_its_own_door_for_is_not_infra(named: dict[str, object]) -> None:
+    verdict = stopped_at_the_door(named)
     assert summary(verdict) == ("harness", "suspected", "harness.killed", 2)
     assert ended(verdict) is None
     assert "own side" in verdict.sentence
 
 
 @pytest.mark.parametrize("other", [{"container_id": "c1" * 32}, {"status": 404}, {"action": "wait"}])
-def test_a_request_of_the_trials_that_stopped_nothing_explains_no_stop(other: dict[str, Any]) -> None:
-    assert stopped_at_the_door(**other).cause == "container.killed"
+def test_a_request_of_the_trials_that_stopped_nothing_explains_no_stop(other: dict[str, object]) -> None:
+    assert stopped_at_the_door(other).cause == "container.killed"

@@ -237,6 +237,14 @@ def test_a_body_that_is_refused_again_and_again_while_others_pass_may_be_poisone
     assert "this one itself may be at fault" in verdict.sentence
 
 
+def test_a_request_with_something_new_in_it_each_time_may_be_poisoned_all_the_same() -> None:
+    told = started()
+    for n in range(3):
+        reply = ReplyFacts(status=500, provider_id=True)
+        told.attempt(reply, outcome="error", request=told.request(body_digest=f"nonce {n}")).waited()
+    assert summary(told.end(1).verdict()) == ("infra", "suspected", "model_api.server_error", 2)
+
+
 def test_two_refusals_of_a_body_are_no_poison_and_529_never_is() -> None:
     assert started().refused(500, times=2).end(1).verdict().grade == "proved"
     assert started().refused(529, times=5).end(1).verdict().grade == "proved"
