@@ -12,8 +12,10 @@ Over TCP they cannot be told apart, so a half-close is always passed on.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import os
 import socket
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
@@ -41,6 +43,7 @@ class DockerDoor:
         self.dialler = dialler
         self.listener = listener
         self._trial = trial
+        self.reached = False
         bound = listener.getsockname()
         is_unix = listener.family == socket.AF_UNIX
         self.policy = DoorPolicy(client_eof="unix" if is_unix else "half", docker=True)
@@ -55,8 +58,14 @@ class DockerDoor:
         return rest
 
     async def ping(self) -> str | None:
-        """Ask the engine `/_ping`, on a connection of our own.  None when it answers, else why it does not."""
+        """Ask the engine `/_ping`, on a connection of our own.  None when it answers, else why it does not.
+
+        An engine behind TLS or a name is only knocked at: certificates and names are looked up by worker threads, which
+        wait for the command's start.  `reached` is set as soon as a connection stands.
+        """
         loop = asyncio.get_running_loop()
+        if self.dialler.proxy is None and (self.upstream.scheme == "https" or _is_name(self.upstream)):
+            return await self._knock(loop)
         answered: asyncio.Future[bytes] = loop.create_future()
 
         def on_end(*_why: object) -> None:
@@ -70,6 +79,7 @@ class DockerDoor:
         try:
             async with asyncio.timeout(_PING_S):
                 link, _report = await self.dialler.dial()
+                self.reached = True
                 try:
                     link.on_data, link.on_eof, link.on_error = on_data, on_end, on_end
                     link.resume()
@@ -82,6 +92,39 @@ class DockerDoor:
         except OSError as error:
             return os.strerror(error.errno) if error.errno else str(error)
         return None if said.startswith(b"HTTP/1.1 ") else "it does not speak HTTP"
+
+    async def _knock(self, loop: asyncio.AbstractEventLoop) -> str | None:
+        """Whether anybody listens there, found out by a thread that nobody waits for."""
+        found: asyncio.Future[str | None] = loop.create_future()
+        address = (self.upstream.host, self.upstream.port)
+
+        def tell(why: str | None) -> None:
+            if not found.done():
+                found.set_result(why)
+
+        def knock() -> None:
+            why = None
+            try:
+                socket.create_connection(address, timeout=_PING_S).close()
+            except OSError as error:
+                why = error.strerror or str(error)
+            with suppress(RuntimeError):  # the run was faster than a silent engine, and is over
+                loop.call_soon_threadsafe(tell, why)
+
+        threading.Thread(target=knock, name="engine", daemon=True).start()
+        why = await found
+        self.reached = why is None
+        return why
+
+
+def _is_name(upstream: Upstream) -> bool:
+    if upstream.scheme == "unix":
+        return False
+    try:
+        ipaddress.ip_address(upstream.host)
+    except ValueError:
+        return True
+    return False
 
 
 def child_changes(environ: Mapping[str, str], door_url: str, engine: DockerUpstream) -> tuple[Mutation, ...]:

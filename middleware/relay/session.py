@@ -28,7 +28,8 @@ from fairtrial.middleware.core import clock, presence
 from fairtrial.middleware.core.errors import EX_TEMPFAIL, CommandError, HostError, OwnBug, UpstreamError
 from fairtrial.middleware.relay import child, environment, runtime_dir, settings_files, signals
 from fairtrial.middleware.relay.child import ExitStatus
-from fairtrial.middleware.relay.environment import Mutation, Note
+from fairtrial.middleware.relay.engine_door import EngineDoor
+from fairtrial.middleware.relay.environment import Mutation
 from fairtrial.middleware.relay.feed import FeedSender
 from fairtrial.middleware.relay.launcher import Launched, Launcher
 from fairtrial.middleware.relay.model import ModelDoor, SocketDoor
@@ -113,7 +114,6 @@ class Session:
         self._command = prepared.options.command
         self._variables: dict[str, str] = {}
         self._mutations: list[Mutation] = []
-        self._door_notes: list[Note] = []
         self._link: ObserverLink | None = None
         self._pid: int | None = None
         self._ended: asyncio.Future[ExitStatus] | None = None
@@ -148,6 +148,9 @@ class Session:
     async def _open(self) -> None:
         prepared = self._prepared
         self._relay.add_token(prepared.token, prepared.trial)
+        engine_door = EngineDoor(self._relay, prepared)
+        engine_door.open()  # first, so that the engine answers while the rest is made
+        await asyncio.sleep(0)
         for plan in prepared.plan.doors:
             try:
                 upstream = Upstream.parse(plan.name, plan.origin, _client_tls(prepared.environ, plan.name))
@@ -183,6 +186,7 @@ class Session:
                     "door_port": door.port,
                 }
             )
+            await asyncio.sleep(0)
         changed = environment.child_environment(
             prepared.environ,
             prepared.plan,
@@ -198,7 +202,9 @@ class Session:
         self._variables = {**changed.variables, **adapted.variables}
         self._mutations = [*changed.mutations, *adapted.mutations]
         ports = {int(str(door["door_port"])): str(door["name"]) for door in self._doors if door["door_port"]}
-        prepared.runtime.write_doors(prepared.trial, ports, await self._open_docker_door())
+        prepared.runtime.write_doors(prepared.trial, ports, await engine_door.settle())
+        self._mutations += engine_door.mutations
+        self._variables |= {m.what.removeprefix("environment "): m.new or "" for m in engine_door.mutations}
         others_at_start = 0
         if (engine := prepared.docker.url) is not None:
             # Before the command starts: whoever sees a container of it must be able to see that we are there.
@@ -215,48 +221,12 @@ class Session:
         self._link.begin()
         for mutation in self._mutations:
             self._feed.record_json(Kind.MUTATION, mutation.record())
-        for note in (*prepared.notes, *changed.notes, *self._door_notes):
+        for note in (*prepared.notes, *changed.notes, *engine_door.notes):
             self._feed.record_json(Kind.NOTE, {"event": note.event, "text": note.text})
             if note.say and not prepared.options.quiet:
                 say(note.text)
         if prepared.options.verbose:
             self._list_changes()
-
-    async def _open_docker_door(self) -> dict[str, object] | None:
-        """A door to the engine that the command would use, where one answers; gives the engine that is behind it.
-
-        Nothing of this may keep the command from its engine: what fails leaves DOCKER_HOST as it is.
-        """
-        prepared = self._prepared
-        found = prepared.docker
-        if found.url is None or not prepared.config.run.docker_door:
-            return None
-        if found.outer_door is not None:
-            self._door_notes.append(Note("docker.joined", f"DOCKER_HOST is the outer run's door {found.outer_door}."))
-            return None
-        from fairtrial.middleware.relay import docker  # late: most commands run where no engine is named
-
-        path = os.path.join(prepared.runtime.path, runtime_dir.DOCKER_SOCKET)
-        try:
-            upstream = docker.upstream_of(found)
-            door = self._relay.open_door(
-                upstream,
-                unix_listener(path),
-                lambda upstream, dialler, listener: docker.DockerDoor(upstream, dialler, listener, prepared.trial),
-            )
-        except (OSError, ValueError) as error:
-            self._door_notes.append(Note("docker.no_door", f"The Docker door could not be opened: {error}", say=True))
-            return None
-        silent = await door.ping()
-        if silent is not None:
-            self._relay.close_door(door)
-            os.unlink(path)
-            self._door_notes.append(Note("docker.no_door", f"No Docker door: the engine does not answer ({silent})."))
-            return None
-        changes = docker.child_changes(prepared.environ, door.url, found)
-        self._variables.update((change.what.removeprefix("environment "), change.new or "") for change in changes)
-        self._mutations.extend(changes)
-        return found.record()
 
     def _list_changes(self) -> None:
         say(f"trial {self._prepared.trial}; for this command fairtrial changes:")

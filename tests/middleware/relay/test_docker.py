@@ -106,6 +106,31 @@ def test_something_that_is_no_engine_changes_nothing(bench: Bench, tmp_path: Pat
         assert len(bench.notes("docker.no_door")) == 1
 
 
+def test_an_engine_that_is_there_and_slow_keeps_its_door_and_nobody_waits_for_it(bench: Bench, tmp_path: Path) -> None:
+    """The command waits at the door as it would at the engine, if it asks at all."""
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as silent:
+        silent.bind(str(tmp_path / "s.sock"))
+        silent.listen()
+        bench.environ["DOCKER_HOST"] = f"unix://{tmp_path}/s.sock"
+        assert shown_by(bench)["DOCKER_HOST"].endswith("/docker.sock")
+        assert bench.notes("docker.no_door") == []
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("tls", [False, True])
+def test_an_engine_behind_a_port_has_a_door_where_somebody_listens(bench: Bench, host: str, tls: bool) -> None:
+    """Names and certificates are for threads that wait for the command: those engines are only knocked at."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        bench.environ["DOCKER_HOST"] = f"tcp://{host}:{listener.getsockname()[1]}"
+        if tls:
+            bench.environ["DOCKER_TLS"] = "1"
+        assert shown_by(bench)["DOCKER_HOST"].endswith("/docker.sock")
+    assert shown_by(bench)["DOCKER_HOST"] == bench.environ["DOCKER_HOST"], "nobody listens there any more"
+    assert [note["text"] for note in bench.notes("docker.no_door", 2)] == [
+        "No Docker door: the engine does not answer (Connection refused)."
+    ]
+
+
 def test_it_can_be_switched_off(bench: Bench, engine: Engine) -> None:
     bench.environ.update(DOCKER_HOST=engine.url, FAIRTRIAL_RUN__DOCKER_DOOR="0")
     assert shown_by(bench) == {"DOCKER_HOST": engine.url}
