@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ipaddress
+import itertools
 import json
 import os
 import shutil
@@ -16,13 +17,15 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 START_TIMEOUT_S = 20.0
 STOP_TIMEOUT_S = 20.0
 _SUBNETS = tuple(ipaddress.IPv4Network(f"10.201.{third}.0/24") for third in range(100, 240))
+
+_NUMBERS = itertools.count()
 
 
 class EngineUnavailable(Exception):
@@ -33,13 +36,15 @@ class EngineUnavailable(Exception):
 class Engine:
     """A Docker engine that answered. `gateway` is the host's address on the default bridge, None when it has none.
 
-    `folder` (log, data) and `pid` are None unless the engine is private.
+    `folder` (log, data) and `pid` are None unless the engine is private; then `again` starts it anew when it was killed
+    (which also ends its containers: nobody else would).
     """
 
     docker_host: str
     gateway: str | None
     folder: Path | None = None
     pid: int | None = None
+    again: Callable[[], None] = lambda: None
 
     def docker(self, *arguments: str, check: bool = True, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
         """Run the docker client against this engine.
@@ -100,8 +105,8 @@ def _free_subnet() -> ipaddress.IPv4Network:
 
 
 @contextlib.contextmanager
-def private_engine() -> Generator[Engine, None, None]:
-    """Start a private engine; containers, daemon, bridge and data are gone afterwards.
+def private_engine(*options: str) -> Generator[Engine, None, None]:
+    """Start a private engine, `options` are dockerd's; containers, daemon, bridge and data are gone afterwards.
 
     Raises EngineUnavailable, with the end of the daemon's log, when it does not come up (tried twice: the daemon's own
     containerd sometimes misses its start).
@@ -111,7 +116,7 @@ def private_engine() -> Generator[Engine, None, None]:
         raise EngineUnavailable(reason)
     subnet = _free_subnet()
     gateway = str(subnet.network_address + 1)
-    bridge = f"ftbr{os.getpid() % 0xFFFFFF:x}"
+    bridge = f"ftbr{os.getpid() % 0xFFFFFF:x}{next(_NUMBERS) or ''}"
     with contextlib.ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix="ft-", dir="/tmp"))  # a unix socket's path stops at 107 bytes
         stack.callback(_remove_tree, folder)
@@ -120,21 +125,33 @@ def private_engine() -> Generator[Engine, None, None]:
         address = f"{gateway}/{subnet.prefixlen}"
         subprocess.run(["ip", "addr", "add", address, "dev", bridge], check=True, capture_output=True)
         subprocess.run(["ip", "link", "set", bridge, "up"], check=True, capture_output=True)
-        daemon = _start_daemon(folder, bridge) or _start_daemon(folder, bridge)
-        if daemon is None:
-            raise EngineUnavailable(f"dockerd did not start:\n{_log_end(folder)}")
-        engine = Engine(docker_host=f"unix://{folder}/s", gateway=gateway, folder=folder, pid=daemon.pid)
-        stack.callback(_stop_daemon, daemon)
-        stack.callback(_remove_containers, engine)
+
+        def start() -> subprocess.Popen[bytes]:
+            daemon = _start_daemon(folder, bridge, options) or _start_daemon(folder, bridge, options)
+            if daemon is None:
+                raise EngineUnavailable(f"dockerd did not start:\n{_log_end(folder)}")
+            stack.callback(_stop_daemon, daemon)
+            stack.callback(_remove_containers, Engine(docker_host=f"unix://{folder}/s", gateway=None))
+            return daemon
+
+        daemon = start()
+
+        def again() -> None:
+            daemon.wait(STOP_TIMEOUT_S)
+            for stale in (*folder.glob("exec/containerd/*.pid"), *folder.glob("exec/containerd/*.sock*")):
+                stale.unlink()  # else the new one waits 15 s for a containerd that died with the old one
+            start()
+
+        engine = Engine(docker_host=f"unix://{folder}/s", gateway=gateway, folder=folder, pid=daemon.pid, again=again)
         yield engine
 
 
-def _start_daemon(folder: Path, bridge: str) -> subprocess.Popen[bytes] | None:
+def _start_daemon(folder: Path, bridge: str, options: Sequence[str] = ()) -> subprocess.Popen[bytes] | None:
     """A daemon that answers, or None when it ended or stayed silent."""
     (folder / "pid").unlink(missing_ok=True)
     command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
     command += ["--pidfile", f"{folder}/pid", "-H", f"unix://{folder}/s"]
-    command += ["-b", bridge, "--iptables=false", "--ip6tables=false"]
+    command += ["-b", bridge, "--iptables=false", "--ip6tables=false", *options]
     with (folder / "log").open("ab") as log:
         daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     engine = Engine(docker_host=f"unix://{folder}/s", gateway=None)
@@ -149,7 +166,7 @@ def _start_daemon(folder: Path, bridge: str) -> subprocess.Popen[bytes] | None:
 
 def _remove_containers(engine: Engine) -> None:
     """Containers go first: a daemon that is stopped waits ten seconds for each that ignores SIGTERM."""
-    if containers := engine.containers():
+    if engine.docker("version", check=False).returncode == 0 and (containers := engine.containers()):
         engine.docker("rm", "-f", "-v", *containers, check=False)
 
 
