@@ -384,8 +384,12 @@ def _ends_of(attempts: list[Attempt], most: int) -> list[tuple[int, Attempt]]:
 
 
 def step_numbers(step: Step) -> Attributes:
-    """The step's figures over all its containers: the highest peak, sums of the rest; unobserved ones are absent."""
+    """The step's figures over all its containers: the highest peak, sums of the rest; unobserved ones are absent.
+
+    The peak of a cgroup that others share (the command's own, often half the machine) gives way to a container's.
+    """
     peaks = [use for use in step.containers if use.memory_peak is not None]
+    peaks = [use for use in peaks if use.memory_peak_kind != "shared"] or peaks
     top = max(peaks, key=lambda use: use.memory_peak or 0, default=None)
     attempts = [attempt for call in step.calls for attempt in call.attempts]
     return present(

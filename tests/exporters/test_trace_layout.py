@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from fairtrial.exporters.spans import Link, Span
-from fairtrial.exporters.trace_layout import ATTEMPT_SPANS, NAME_CHARS, STALL_EVENT_S, YES, spans_of
+from fairtrial.exporters.trace_layout import ATTEMPT_SPANS, NAME_CHARS, STALL_EVENT_S, YES, spans_of, step_numbers
 from fairtrial.middleware.core import semconv
-from fairtrial.middleware.core.records import Attempt, Call, Phase, PhaseName, Step, Trial
+from fairtrial.middleware.core.records import Attempt, Call, ContainerUse, Phase, PhaseName, Step, Trial
 from tests.fakes.traced import BEGUN_NS, T0, T1, T3, T4, a_step, a_trial, span_count
 
 
@@ -198,3 +198,12 @@ def test_a_moment_is_a_microsecond() -> None:
 def test_a_link_names_trace_and_span() -> None:
     spans = spans_of(a_trial())
     assert spans[0].links == (Link(spans[0].trace_id, by_name(spans)["oom_kill"].span_id),)
+
+
+def test_the_memory_of_a_step_is_its_container_s_where_the_command_s_own_is_shared() -> None:
+    own = ContainerUse(id="own", memory_peak=800 << 20, memory_peak_kind="shared")
+    box = ContainerUse(id="c" * 64, memory_peak=32 << 20, memory_peak_kind="exact", memory_limit=32 << 20)
+    both = step_numbers(Step(index=1, started=T1, containers=[own, box]))
+    assert (both[semconv.STEP_MEMORY_PEAK], both[semconv.STEP_MEMORY_LIMIT]) == (32 << 20, 32 << 20)
+    alone = step_numbers(Step(index=1, started=T1, containers=[own]))
+    assert (alone[semconv.STEP_MEMORY_PEAK], alone[semconv.STEP_MEMORY_PEAK_KIND]) == (800 << 20, "shared")
