@@ -55,6 +55,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
                 budget=0.15,
                 how=f"median of {repeats}, OTLP endpoint accepts and stays silent",
             )
+        yield from _engine_named(place, environ, repeats)
         yield _watched(place, environ, 1 if quick else 5)
 
 
@@ -80,6 +81,28 @@ def _after_the_end(place: Path, environ: dict[str, str], repeats: int, seconds: 
         subprocess.run(command, env=environ, check=True, stderr=subprocess.DEVNULL)
         waits.append(time.monotonic() - float(stamp.read_text()))
     return statistics.median(waits)
+
+
+def _engine_named(place: Path, environ: dict[str, str], repeats: int) -> Iterator[Row]:
+    """An engine that answers, of which the command makes no use."""
+    engine = os.environ.get("FAIRTRIAL_TEST_DOCKER") or os.environ.get("DOCKER_HOST")
+    told = f"median of {repeats}, DOCKER_HOST names an engine that answers"
+    named = environ | {"DOCKER_HOST": engine or ""}
+    how = told if engine is not None else "no engine is named (FAIRTRIAL_TEST_DOCKER)"
+    yield Row(
+        what="`fairtrial run -- true` over `true`, an engine named",
+        value=None if engine is None else _over_true(named, repeats),
+        unit="s",
+        budget=0.4,
+        how=how,
+    )
+    yield Row(
+        what="end of the command → exit, an engine named",
+        value=None if engine is None else _after_the_end(place, named, repeats),
+        unit="s",
+        budget=0.15,
+        how=how,
+    )
 
 
 def _watched(place: Path, environ: dict[str, str], repeats: int) -> Row:
