@@ -226,6 +226,9 @@ def _otlp(environ: Mapping[str, str]) -> Finding:
     settings = settings_of(environ)
     if settings.protocol == "grpc" and importlib.util.find_spec("grpc") is None:
         return Finding("traces", "no", NO_GRPC)
+    if settings.protocol != "grpc" and not settings.endpoint.lower().startswith(("http://", "https://")):
+        remedy = "write it with http:// or https:// in front; until then the traces wait in the store"
+        return Finding("traces", "no", f"{settings.shown} is no URL that anything can be sent to", remedy)
     try:
         socket.create_connection(settings.address, timeout=2).close()
     except (OSError, ValueError) as error:

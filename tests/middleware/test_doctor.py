@@ -62,6 +62,13 @@ def test_a_trace_endpoint_is_tried(environ: dict[str, str]) -> None:
     assert found(examine(environ | {"OTEL_SDK_DISABLED": "true"}, []), "traces").state == "no"
 
 
+def test_an_endpoint_without_a_scheme_is_not_called_good(environ: dict[str, str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as collector:
+        bare = f"127.0.0.1:{collector.getsockname()[1]}"
+        told = found(examine(environ | {"OTEL_EXPORTER_OTLP_ENDPOINT": bare}, []), "traces")
+    assert (told.state, "http://" in (told.remedy or "")) == ("no", True)
+
+
 def test_traces_over_grpc_without_grpcio_are_told_the_remedy(
     environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
