@@ -22,6 +22,7 @@ from fairtrial.middleware.core.observations import (
     ContainerSeen,
     CoverageChanged,
     DoorContainer,
+    DoorExec,
     DoorState,
     ExecEnded,
     ExecStarted,
@@ -180,6 +181,8 @@ class Case:
         self.doors: list[tuple[Placed, DoorState]] = []
         self.asked_of_containers: list[DoorContainer] = []
         """What the trial's own clients asked of the runtime through its Docker door."""
+        self.door_execs: dict[str, Placed] = {}
+        """The end of each exec's stream, as the Docker door saw it."""
         self.host: list[tuple[Placed, HostCounters]] = []
         self.unplaced_records: list[tuple[Placed, KernelOomKill]] = []
         self._attempts: dict[str, AttemptSeen] = {}
@@ -243,6 +246,8 @@ class Case:
                 self._container(value.container_id).events.append((placed, value))
                 if value.action == "oom":
                     self._group(value.container_id, placed).told.append(placed)
+            case DoorExec():
+                self.door_execs[value.exec_id] = placed
             case DoorContainer():
                 self.asked_of_containers.append(value)
             case ContainerGone():

@@ -35,6 +35,7 @@ from fairtrial.middleware.attribution.rules import (
     model_api,
     observer,
     operator,
+    runtime,
 )
 from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, steps
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, as_record
@@ -63,6 +64,7 @@ RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
     observer.find,
     container_oom.find,
     container_killed.find,
+    runtime.find,
 )
 
 _CANCELLED: Final = "operator.cancelled"

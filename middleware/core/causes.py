@@ -404,9 +404,12 @@ _NODE: Final = (
         "runtime.exec_lost",
         "node",
         (_I,),
-        _PROVED,
-        "The runtime lost the stream of a running command.",
-        "Run the trial again.",
+        _SUSPECTED,
+        "The container engine broke off while a command of step {step} was running in it.",
+        "Look why the engine stopped (journalctl -u docker), then run the trial again.",
+        note="suspected at best, since an agent with access to the engine can end it",
+        sources=("door.docker",),
+        built=True,
     ),
 )
 

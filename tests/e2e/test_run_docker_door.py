@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairtrial.middleware.core.records import Tool
+from fairtrial.middleware.core.records import Blame, Grade, Tool
 from fairtrial.middleware.demo.script import say, shell
 from tests.e2e.clients import e2e_folder
 from tests.e2e.engine import Engine, EngineUnavailable, private_engine
@@ -86,3 +86,5 @@ def test_an_exec_whose_engine_is_killed_has_no_exit_code_and_the_gap_is_told(tmp
     (lost,) = tools(under, 2)
     assert (lost.exec_id is not None, lost.exit_code, lost.ended_by) == (True, None, "engine"), under.told()
     assert under.trial.coverage.collectors["docker_events"].startswith("lost"), under.trial.coverage
+    assert (under.verdict.blame, under.verdict.grade) == (Blame.INFRA, Grade.SUSPECTED), under.told()
+    assert (under.verdict.cause, under.verdict.step) == ("runtime.exec_lost", 2)

@@ -210,6 +210,7 @@ def test_every_cause_that_is_built_and_may_be_proved_infra_has_its_row() -> None
         "container.killed",  # nothing says who did
         "network.tls",  # no control vantage
         "network.proxy",  # no control vantage
+        "runtime.exec_lost",  # an agent that reaches the engine can end it
         "harness.killed",  # blamed on the harness only
     }
     built = {c.name for c in CAUSES.values() if c.built and Blame.INFRA in c.may_blame}
