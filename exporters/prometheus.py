@@ -162,9 +162,11 @@ class Metrics:
             return
         self._safely("observation", self._count, observation)
 
-    def opened(self, trial: str) -> None:
-        """A trial is open from now on."""
+    def opened(self, trial: str, trace_id: str | None = None) -> None:
+        """A trial is open from now on; its trace is what the exemplars of its calls lead to."""
         self._heard[trial] = self._now()
+        if trace_id is not None:
+            self._keep_trace(trial, trace_id)
 
     def closed(self, trial: Trial) -> None:
         """A trial was judged; a revised verdict of it is not counted again."""
@@ -201,9 +203,12 @@ class Metrics:
         elif isinstance(value, OomKill):
             self._ooms.inc(value.delta, self._exemplar(observation.subject.trial))
         elif isinstance(value, TrialStarted) and value.trace_id is not None and observation.subject.trial is not None:
-            self._traces[observation.subject.trial] = value.trace_id
-            if len(self._traces) > _MAX_TRACES:
-                self._traces.popitem(last=False)
+            self._keep_trace(observation.subject.trial, value.trace_id)
+
+    def _keep_trace(self, trial: str, trace_id: str) -> None:
+        self._traces[trial] = trace_id
+        if len(self._traces) > _MAX_TRACES:
+            self._traces.popitem(last=False)
 
     def _count_attempt(self, value: AttemptEnded, exemplar: dict[str, str] | None) -> None:
         if value.request.operation not in ("chat", "other") or value.dialect == UNKNOWN:

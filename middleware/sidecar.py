@@ -137,9 +137,9 @@ class ManyTrials:
             self._lost_records += (gap.lost_records or 0) if isinstance(gap, GapSeen) else 0
         self._trials.take(observation)
 
-    def _on_opened(self, trial: str, root_span_id: str) -> None:
+    def _on_opened(self, trial: str, root_span_id: str, trace_id: str | None) -> None:
         if self._metrics is not None:
-            self._metrics.opened(trial)
+            self._metrics.opened(trial, trace_id)
         if self._traces is not None:
             self._traces.want(self._writer, trial, root_span_id, None)
 

@@ -103,9 +103,10 @@ class OpenTrials(Mapping[str, str]):
         host: Host,
         *,
         thresholds: Thresholds,
-        on_opened: Callable[[str, str], None],
+        on_opened: Callable[[str, str, str | None], None],
     ) -> None:
-        """`on_opened` is told of each new trial and its root span, once its row is on the way to the store."""
+        """`on_opened` is told of each trial that is open from now on, its root span and its trace, once its row is on
+        the way to the store."""
         self._hello = hello
         self._serve = hello.serve or ServeInfo()
         self._writer = writer
@@ -173,7 +174,7 @@ class OpenTrials(Mapping[str, str]):
         book.open(started, self._owner, self._hello.doors)
         self._add(trial, OpenedTrial(book, name, named, span, self._now_ns))
         self.opened += 1
-        self._on_opened(trial, span)
+        self._on_opened(trial, span, started.trace_id)
 
     def _book(self, trial: str, mono_ns: int) -> TrialBook:
         return TrialBook(
@@ -216,7 +217,9 @@ class OpenTrials(Mapping[str, str]):
         said = decode(begun) if begun is not None else TrialStarted()
         assert isinstance(said, TrialStarted)
         named = bool(said.options.get("named")) and row.name is not None
-        self._add(row.trial, OpenedTrial(book, row.name, named, said.root_span_id or ids.new_span_id(), now.mono_ns))
+        root = said.root_span_id or ids.new_span_id()
+        self._add(row.trial, OpenedTrial(book, row.name, named, root, now.mono_ns))
+        self._on_opened(row.trial, root, said.trace_id)
         gap = GapSeen(
             source="observer",
             families=list(FAMILIES),

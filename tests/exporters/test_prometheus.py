@@ -117,6 +117,13 @@ def test_exemplars_carry_the_trace_and_only_openmetrics_has_them() -> None:
     assert value_of(metrics, "fairtrial_api_ttft_seconds_count") == 1
 
 
+def test_a_trial_that_was_said_to_be_open_has_exemplars_without_its_first_observation() -> None:
+    metrics = Metrics(version="1")
+    metrics.opened("t", TRACE)
+    metrics.take(seen(attempt()))
+    assert any(s.exemplar and s.exemplar.labels == {"trace_id": TRACE} for s in samples(metrics))
+
+
 def test_the_clients_text_cannot_make_series_without_end() -> None:
     metrics = Metrics(version="1", max_values=5)
     for n in range(50):

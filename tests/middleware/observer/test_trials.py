@@ -49,14 +49,15 @@ class Many:
         )
         self.journal = Journal(open(os.devnull, "w"))  # noqa: SIM115 - closed by `close`
         self.writer = StoreWriter(store, self.journal)
-        self.began: list[str] = []
+        self.began: dict[str, str | None] = {}
+        """Open trial -> its trace, as they were told."""
         self.trials = OpenTrials(
             hello,
             self.writer,
             self.journal,
             this_host(),
             thresholds=DEFAULT_THRESHOLDS,
-            on_opened=lambda trial, _span: self.began.append(trial),
+            on_opened=lambda trial, _span, trace: self.began.__setitem__(trial, trace),
         )
         self.source = Source("door.model", self.trials.take, host=this_host())
         self.store = store
@@ -108,7 +109,7 @@ def test_the_name_in_a_path(token: str, guarded: bool, name: str | None) -> None
 def test_a_name_opens_a_trial_once(many: Many) -> None:
     one, two = many.trials["one"], many.trials["two"]
     assert one != two and many.trials["one"] == one
-    assert many.began == [one, two]
+    assert list(many.began) == [one, two]
     assert "a/b" not in many.trials and many.trials.get("") is None
     assert many.trials.named("one") == one == many.trials.named(one)
     assert many.trials.named("three") is None
@@ -192,6 +193,7 @@ def test_a_successor_goes_on_with_named_trials_and_says_the_gap(many: Many, stor
         told = {row.trial: successor.trials.take_over(row, since_ns=since_ns) for row in rows}
         assert told == {named: True, "01930000-0000-7000-8000-00000000000b": False}
         assert successor.trials["one"] == named
+        assert successor.began[named] == many.began[named] is not None, "its trace is that of its calls before"
         opened = successor.trials.take_out(named)
         assert opened is not None
         held = list(opened.book.held())
