@@ -97,8 +97,10 @@ def jaeger(storage: str, folder: Path) -> Iterator[Jaeger]:
     backend = _BACKENDS[storage].format(folder=folder) if storage == "badger" else _BACKENDS[storage]
     config = folder / "jaeger.yaml"
     config.write_text(_CONFIG.format(backend=backend, http=http, grpc=grpc, query=query, query_grpc=query_grpc))
+    # Else it sends traces of its own to port 4317, and at its end tries that for twenty seconds.
+    environ = os.environ | {"OTEL_TRACES_SAMPLER": "always_off"}
     with (folder / "jaeger.log").open("wb") as log:
-        process = subprocess.Popen([str(program), "--config", str(config)], stdout=log, stderr=log)
+        process = subprocess.Popen([str(program), "--config", str(config)], stdout=log, stderr=log, env=environ)
     running = Jaeger(f"http://127.0.0.1:{http}", f"http://127.0.0.1:{grpc}", f"http://127.0.0.1:{query}")
     try:
         deadline = time.monotonic() + 60
