@@ -268,6 +268,13 @@ class ObservedTrial:
             case feed.Kind.NOTE:
                 facts = record.json()
                 event, text = str(facts.pop("event", "")), facts.pop("text", None)
+                if event == "swallowed":  # a fault of ours beside the traffic: the bytes passed, their copy did not
+                    at_ns = self._book.begun.wall_at(record.t_ns)
+                    why = f"fairtrial itself failed while it looked ({facts.get('error')})"
+                    families = ["model_api"]
+                    self._source.emit(
+                        GapSeen(source="relay", families=families, since_ns=at_ns, until_ns=at_ns, why=why)
+                    )
                 self._source.emit(Note(event=event, text=None if text is None else str(text), fields=facts))
             case _:
                 self._tracker.take(record)
@@ -283,8 +290,14 @@ class ObservedTrial:
 
     async def finish(self, closed: Literal["normal", "incomplete"]) -> None:
         """Close the books: late evidence, verdict, store, `--json`, answer."""
-        self._tracker.close()
-        self._engine_tracker.close()
+        for door, tracker in (("door.model", self._tracker), ("door.docker", self._engine_tracker)):
+            try:
+                tracker.close()
+            except Exception as error:  # noqa: BLE001 - the verdict is due whatever a tracker does
+                self._journal.note(RecordIgnored(label=door, detail=repr(error)))
+            if tracker.faults:
+                detail = f"{tracker.faults} of them, the last: {tracker.last_fault}"
+                self._journal.note(RecordIgnored(label=door, detail=detail))
         if self._collectors is not None:
             try:
                 await self._collectors.finish(FINISH_WATCHED_S if self._watched else FINISH_PLAIN_S)

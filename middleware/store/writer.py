@@ -159,7 +159,7 @@ class StoreWriter:
             self._database = open_database(self.path)
             if self._page_limit is not None:
                 self._database.execute(f"PRAGMA max_page_count={self._page_limit:d}")
-        except (OSError, sqlite3.Error) as error:
+        except Exception as error:  # noqa: BLE001 - a fault of ours must not end the thread: rows go to the spill file
             self._fail("open", error)
         waiting: list[_Row] = []
         barriers: list[_Barrier] = []
@@ -207,7 +207,7 @@ class StoreWriter:
                     for row in rows:
                         _insert(self._database, row, self._trial, self._packer)
                 return
-            except (OSError, sqlite3.Error) as error:
+            except Exception as error:  # noqa: BLE001 - same
                 self._fail("write", error)
         self._spill_rows(rows)
 
@@ -222,13 +222,21 @@ class StoreWriter:
         self._journal.note(StoreFailed(label=label, detail=str(error)))
 
     def _spill_rows(self, rows: list[_Row]) -> None:
-        text = b"".join(line + b"\n" for row in rows for line in _lines(row))
+        text = b"".join(self._as_lines(row) for row in rows)
         while self._spill_file is not None or self._open_spill():
             if self._append(text):
                 return
             # The folder takes no more (often the same full disk as the store's): on to the next one.
             self._close_spill()
         self.kept_in_memory += len(rows)
+
+    def _as_lines(self, row: _Row) -> bytes:
+        try:
+            return b"".join(line + b"\n" for line in _lines(row))
+        except Exception as error:  # noqa: BLE001 - a row that cannot be written at all takes no other with it
+            self.kept_in_memory += 1
+            self._journal.note(StoreFailed(label="row", detail=repr(error)))
+            return b""
 
     def _append(self, text: bytes) -> bool:
         """Write all of it, or leave the file as it was."""

@@ -135,6 +135,23 @@ def test_a_full_disk_while_writing_spills_the_rest(tmp_path: Path, journal: Jour
 
 
 @pytest.mark.root
+def test_a_row_that_cannot_be_written_at_all_takes_no_other_with_it(
+    tmp_path: Path, journal: Journal, observation: Make
+) -> None:
+    writer = StoreWriter(tmp_path / "store.db", journal)
+    for at in range(1, 5):
+        one = observation(at)
+        writer.put(msgspec.structs.replace(one, value={"event": object()}) if at == 2 else one)
+    assert writer.flush(10)
+    writer.close()
+    assert writer.failed is not None
+    assert writer.kept_in_memory == 1
+    assert journal.counts["StoreFailed", "row"] == 1
+    good = open_database(tmp_path / "new.db")
+    assert merge_file(good, writer.spills[0]).added == 3
+    good.close()
+
+
 def test_a_spill_folder_on_the_same_full_disk_gives_way_to_the_next(
     tmp_path: Path, journal: Journal, observation: Make
 ) -> None:
