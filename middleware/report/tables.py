@@ -18,6 +18,12 @@ PEAK_MARKS: Final[Mapping[str, tuple[str, str]]] = {
 }
 """`memory_peak_kind` of a peak that is not exact -> the sign before it, and what that sign means."""
 
+_BROKEN_OFF: Final[Mapping[str | None, str]] = {
+    "client": "exec left by its client",
+    "engine": "exec broken off by the engine",
+    "fairtrial": "exec ended by fairtrial",
+}
+
 
 def table_lines(rows: Sequence[Sequence[str]], *, width: int | None) -> list[str]:
     """Rows as aligned lines, the last column ragged; cut to `width` columns of a terminal, or whole for a pipe."""
@@ -81,7 +87,7 @@ def _runs(words: list[str]) -> list[str]:
 
 def _tool_cell(tool: Tool) -> str:
     # A command without a tool call is the harness's own: a check, a clean-up.
-    name = tool.name or ("exec" if tool.exec_id else "?")
+    name = tool.name or ("exec" if tool.exec_id else "docker run" if tool.container_id else "?")
     return f"{printable(name)}{'' if tool.exit_code is None else f' ({tool.exit_code})'}"
 
 
@@ -103,4 +109,5 @@ def _events_cell(step: Step) -> str:
             words.append(f"pids limit ×{use.pids_max_hits}")
         if use.cpu_throttled and use.cpu_throttled >= 0.1:
             words.append(f"throttled {seconds(use.cpu_throttled)}")
+    words.extend(_BROKEN_OFF[tool.ended_by] for tool in step.tools if tool.ended_by in _BROKEN_OFF)
     return ", ".join(words)

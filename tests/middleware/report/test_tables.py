@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairtrial.middleware.core.records import Call, ContainerUse, Step, Trial
+from fairtrial.middleware.core.records import Call, ContainerUse, PhaseName, Step, Tool, Trial
 from fairtrial.middleware.report.tables import steps_table, table_lines
 
 
@@ -25,3 +25,14 @@ def test_the_shared_cgroup_of_the_command_stands_back_behind_a_container() -> No
 
 def test_a_trial_without_a_step_says_so() -> None:
     assert steps_table(Trial(trial="t"), width=None) == ["  none: no model call reached a door"]
+
+
+def test_a_command_that_did_not_end_by_itself_says_who_ended_it_and_a_run_is_called_so() -> None:
+    tools = [
+        Tool(name="bash", exec_id="x", ended_by="client"),
+        Tool(container_id="c", exit_code=4, ended_by="process"),
+        Tool(exec_id="y", ended_by="engine"),
+    ]
+    _, row = steps_table(Trial(trial="t", steps=[Step(index=1, phase=PhaseName.AGENT, tools=tools)]), width=None)
+    assert "bash, docker run (4), e" in row
+    assert row.endswith("exec left by its client, exec broken off by the engine")
