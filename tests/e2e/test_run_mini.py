@@ -105,6 +105,8 @@ def test_a_good_run_of_mini_swe_agent_is_recorded_with_its_container_and_command
     assert [(tool.name, tool.exit_code, tool.exec_via) for tool in tools] == [("bash", 0, "docker")] * 2, under.told()
     assert len({tool.exec_id for tool in tools}) == 2
     assert None not in {tool.exec_id for tool in tools}
+    assert [(tool.join, tool.ended_by) for tool in tools] == [("text", "process")] * 2, under.told()
+    assert all(tool.bytes_out and tool.bytes_in == 0 and tool.dispatch_delay for tool in tools), tools
     assert all(tool.call_id and tool.started and tool.ended for tool in tools), under.told()
     assert len(trial.environment.container_ids) == 1
     for step in trial.steps:
