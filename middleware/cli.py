@@ -42,7 +42,7 @@ from fairtrial.middleware.core.errors import ConfigError, FairtrialError, UsageE
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.report.tables import table_lines
 from fairtrial.middleware.report.text import WIDTH, show_lines
-from fairtrial.middleware.report.words import headline, printable, seconds, verdict_phrase, wrapped
+from fairtrial.middleware.report.words import headline, plural, printable, seconds, verdict_phrase, wrapped
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.store.merge import merge_file
 from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
@@ -164,7 +164,7 @@ def _one(database: sqlite3.Connection, wanted: str) -> TrialRow:
         _leave(f"{wanted!r} may be {len(rows)} trials: {shown}; type more of the id")
     if len(rows) > 1:
         print(
-            f"fairtrial: the newest of {len(rows)} trials named {wanted!r}; `fairtrial trials` lists their ids",
+            f"fairtrial: the newest of {len(rows)} trials called {wanted!r}; `fairtrial trials` lists their ids",
             file=sys.stderr,
         )
     return rows[0]
@@ -303,7 +303,9 @@ def _close_orphans(path: Path) -> None:
 
 @app.command(rich_help_panel=_READ)
 def show(
-    trial: Annotated[str, typer.Argument(help="A trial's id, its beginning or end, its name, or `last`.")] = "last",
+    trial: Annotated[
+        str, typer.Argument(help="A trial's id, its beginning or end, its name or task, or `last`.")
+    ] = "last",
     replay: Annotated[bool, typer.Option("--replay", help="Compute the verdict anew from what is stored.")] = False,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="THRESHOLD=VALUE", help="With --replay: another threshold.")
@@ -406,7 +408,8 @@ def import_store(
     if merged.damaged and not (merged.read or merged.trials):
         _leave(f"{path} is no spill file and no store: none of its {merged.damaged} lines could be read")
     damaged = f", {merged.damaged} damaged lines skipped" if merged.damaged else ""
-    print(f"{merged.read} observations and {merged.trials} trials read, {merged.added} rows new{damaged}")
+    told = f"{plural(merged.read, 'observation')} and {plural(merged.trials, 'trial')} read"
+    print(f"{told}, {plural(merged.added, 'row')} new{damaged}")
 
 
 @config_app.command("show")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from fairtrial.middleware.report.words import printable
+from fairtrial.middleware.report.words import plural, printable
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _NOTHING: Final = "·"
@@ -67,7 +67,7 @@ def _line(row: Row) -> str:
             else (f"{row.state} from {begun} on: {row.ratio:.2f} times what is usual")
         )
     mark = "►" if row.state == "drifting" else " "
-    return f"{mark} {where}  {name}: {said};{figures} {row.calls} calls".replace(";  ", "; ")
+    return f"{mark} {where}  {name}: {said};{figures} {plural(row.calls, 'call')}".replace(";  ", "; ")
 
 
 def _last(points: Sequence[tuple[float | None, float | None]]) -> tuple[float | None, float | None]:

@@ -66,12 +66,12 @@ def list_trials(
 
 
 def find_trial(database: sqlite3.Connection, wanted: str) -> list[TrialRow]:
-    """Trials that `wanted` may mean: `last`, a whole id, the end or begin of an id, or a name (newest first)."""
+    """Trials that `wanted` may mean: `last`, a whole id, the end or begin of an id, a name or a task (newest first)."""
     if wanted == "last":
         return list_trials(database, limit=1)
     # S608: the column list is a constant of this module.
     query = f"""SELECT {_COLUMNS} FROM trials
-        WHERE trial = ? OR trial LIKE ? ESCAPE '\\' OR trial LIKE ? ESCAPE '\\' OR name = ?
+        WHERE trial = ? OR trial LIKE ? ESCAPE '\\' OR trial LIKE ? ESCAPE '\\' OR ? IN (name, task)
         ORDER BY started_ns DESC LIMIT 20"""  # noqa: S608
     escaped = wanted.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
     rows = [TrialRow(*r) for r in database.execute(query, (wanted, f"{escaped}%", f"%{escaped}", wanted))]

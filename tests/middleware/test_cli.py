@@ -91,7 +91,12 @@ def test_a_name_of_several_trials_means_the_newest_and_that_is_said(home: Path, 
         fairtrial(home, "run", "--name", "twin", "--store", store, "--", "sh", "-c", f"exit {code}")
     said = fairtrial(home, "show", "twin", "--store", store)
     assert "booked: failed (exit 4)" in said.stdout
-    assert "the newest of 2 trials named 'twin'" in said.stderr
+    assert "the newest of 2 trials called 'twin'" in said.stderr
+
+
+def test_a_trial_is_found_by_its_task_which_the_list_shows(home: Path) -> None:
+    said = fairtrial(home, "show", "t1")
+    assert (said.returncode, "task: t1" in said.stdout) == (0, True), said.stderr
 
 
 def test_doctor_takes_a_command_as_it_would_be_typed(home: Path) -> None:
@@ -203,7 +208,7 @@ def test_a_store_comes_back_from_a_spill_file(home: Path, tmp_path: Path) -> Non
     spill = next((home / "damaged").glob("spill-*.jsonl"))
     assert str(spill) in run.stderr
     target = str(tmp_path / "new.db")
-    assert "and 1 trials read" in fairtrial(home, "import", "store", str(spill), "--store", target).stdout
+    assert "and 1 trial read" in fairtrial(home, "import", "store", str(spill), "--store", target).stdout
     assert "failed (exit 1)" in fairtrial(home, "show", "--store", target).stdout
 
 
