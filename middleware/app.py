@@ -332,7 +332,7 @@ class ObservedTrial:
             await asyncio.to_thread(traces.send_what_was_left)
 
     def _unwatched_engine(self) -> str | None:
-        """Why an engine that the user named was not watched; None when it was, or none was named."""
+        """Why an engine that the user named was not watched, and what to do; None when it was, or none was named."""
         if self._hello.docker.source in (None, "default socket", "rootless socket"):
             return None
         said = [
@@ -340,14 +340,16 @@ class ObservedTrial:
         ]
         if not said or said[-1].value.get("state", "on") == "on":
             return None
-        return str(said[-1].value.get("why") or "it does not answer")
+        why = said[-1].value.get("why") or "it does not answer"
+        if said[-1].value.get("containers_missed"):
+            return f"{why}."  # a command of a moment: nothing is wrong with the engine
+        return f"{why}. Start the engine, or correct {self._hello.docker.source}."
 
     def _complaints(self, trial: Trial) -> list[str]:
         lines: list[str] = []
         engine = self._unwatched_engine()
         if engine is not None:
-            source = self._hello.docker.source
-            lines.append(f"{PREFIX}containers were not watched: {engine}. Start the engine, or correct {source}.")
+            lines.append(f"{PREFIX}containers were not watched: {engine}")
         if self._no_traces is not None:
             lines.append(f"{PREFIX}the trace is not sent yet: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
             lines.append("  It waits in the store for the next run, or for: fairtrial export --pending")

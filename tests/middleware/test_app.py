@@ -502,6 +502,18 @@ def test_an_engine_that_the_user_named_and_that_does_not_answer_is_said(
     assert any("containers were not watched" in line and source in line for line in lines) is said
 
 
+def test_a_command_that_was_over_before_its_engine_was_reached_is_no_reason_to_start_the_engine(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as engine:
+        engine.bind(str(tmp_path / "e.sock"))
+        engine.listen()
+        with observer(tmp_path, docker={"url": f"unix://{tmp_path}/e.sock", "source": "DOCKER_HOST"}) as fed:
+            lines = fed.bye(exit_code=0)["lines"]
+    assert isinstance(lines, list)
+    told = [line for line in lines if "containers were not watched" in line]
+    assert len(told) == 1 and "before the command ended" in told[0]
+    assert "Start the engine" not in told[0]
+
+
 def test_the_observer_starts_without_what_few_runs_need() -> None:
     """A command that is over at once waits for it: what is seldom used is loaded when it is used."""
     program = (
