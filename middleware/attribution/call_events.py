@@ -103,7 +103,9 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
         return False
     if trouble.fault.cause == "model_api.rate_limited" and (case.others or case.strangers or case.alike):
         return False  # others spent of the same limit, and a tool of the agent may be one of them
-    if poisoned(ctx, trouble):
+    if trouble.fault.cause == "model_api.rate_limited" and _beside_itself(ctx, trouble):
+        return False
+    if poisoned(ctx, trouble) or _awaited_by_nobody(ctx, trouble):
         return False
     if ctx.ever_completed:
         return True
@@ -111,6 +113,22 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
     bare = any(not agent or agent.startswith(BARE_TOOLS) for agent in agents)
     readable = all(a.value.request.history_len is not None for a in trouble.failed)
     return readable and not bare and not case.unread_answered
+
+
+def _beside_itself(ctx: Context, trouble: Trouble) -> bool:
+    """Whether the trial had other calls of the agent's under way meanwhile: then its own width spent of the limit."""
+    mine = {call.id for call in trouble.turn.calls}
+    since, until = trouble.failed[0].started_ns, trouble.failed[-1].ended_ns
+    others = (a for call in ctx.case.main_calls if call.id not in mine for a in call.attempts)
+    return any(a.started_ns < until and a.ended_ns > since for a in others)
+
+
+def _awaited_by_nobody(ctx: Context, trouble: Trouble) -> bool:
+    """A subagent's call, where the main agent's last word asked for no tool: whoever made it, no step hung on it."""
+    if trouble.turn.main or trouble.turn.calls[0].role != "subagent":
+        return False
+    before = [t for t in ctx.turns if t.main and t.completed and t.started_ns < trouble.failed[0].started_ns]
+    return bool(before) and not any(a.value.reply.tool_calls for a in before[-1].attempts if a.whole)
 
 
 def poisoned(ctx: Context, trouble: Trouble) -> bool:

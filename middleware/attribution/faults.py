@@ -44,8 +44,10 @@ gateway Claude Code's watchdog is 300 s.  **Source:** reference page model-api.m
 READ_S: Final = 1.0
 """A client that did not read for this long, s, was not merely behind for a moment."""
 
-_LOCAL_ERRORS: Final = frozenset({"ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ENONET", "ETIMEDOUT"})
-"""Socket errors that this machine's own network can cause."""
+_LOCAL_ERRORS: Final = frozenset(
+    {"ENETDOWN", "ENETUNREACH", "EHOSTDOWN", "EHOSTUNREACH", "ENONET", "ETIMEDOUT", "ECONNABORTED"}
+)
+"""Socket errors that this machine's own network can cause; ECONNABORTED is what `ss -K` leaves of a connection."""
 _CLIENTS_STATUSES: Final = frozenset({417, 431, 501, 505})
 """Statuses about the request's own form: a method, an expectation, a version that the server does not take."""
 

@@ -115,7 +115,7 @@ def test_a_silence_on_an_old_connection_without_a_byte_is_only_suspected_because
     assert summary(fresh.end(1).verdict()) == ("infra", "proved", "model_api.stalled", 2)
 
 
-@pytest.mark.parametrize("errno", ["ENETUNREACH", "EHOSTUNREACH", "ETIMEDOUT", "ENETDOWN"])
+@pytest.mark.parametrize("errno", ["ENETUNREACH", "EHOSTUNREACH", "ETIMEDOUT", "ENETDOWN", "ECONNABORTED"])
 def test_an_end_that_this_machines_own_network_can_cause_is_only_suspected(errno: str) -> None:
     assert summary(started().cut(errno=errno).end(1).verdict()) == ("infra", "suspected", "model_api.truncated", 2)
 
@@ -224,6 +224,28 @@ def test_a_rate_limit_of_which_a_tool_may_have_spent_is_only_suspected() -> None
     told = started()
     told.attempt(ReplyFacts(status=200, terminator=True, stop_reason="end_turn"), request=of_a_tool(told))
     assert summary(told.refused(429, times=3).end(1).verdict())[:3] == ("infra", "suspected", "model_api.rate_limited")
+
+
+def a_subagents(told: Scene) -> RequestFacts:
+    return told.request(agent="helper", first_user_digest="a task", message_digests=["a task"], history_len=1)
+
+
+@pytest.mark.parametrize("seconds, grade", [(1.0, "proved"), (30.0, "suspected")])
+def test_a_rate_limit_that_the_agents_own_width_may_have_reached_is_only_suspected(seconds: float, grade: str) -> None:
+    told = started()
+    whole = ReplyFacts(status=200, terminator=True, stop_reason="end_turn")
+    told.attempt(whole, request=a_subagents(told), seconds=seconds)
+    told.s -= seconds - 1.0
+    told.waited(0.5).refused(429, times=3)
+    told.s += 30.0
+    assert summary(told.end(1).verdict())[:3] == ("infra", grade, "model_api.rate_limited")
+
+
+@pytest.mark.parametrize("tools, grade", [(1, "proved"), (0, "suspected")])
+def test_a_subagents_failure_that_the_agent_did_not_wait_for_is_only_suspected(tools: int, grade: str) -> None:
+    told = Scene().call().call(tools=tools)
+    told.attempt(ReplyFacts(status=500, provider_id=True), outcome="error", request=a_subagents(told))
+    assert summary(told.end(1).verdict())[:3] == ("infra", grade, "model_api.server_error")
 
 
 @pytest.mark.parametrize("user_agent", ["curl/8.5.0", "Wget/1.21", "Python-urllib/3.11", ""])
