@@ -326,6 +326,7 @@ class _Layout:
         exec_attributes = present(
             {
                 semconv.PROCESS_EXIT_CODE: tool.exit_code,
+                semconv.PROCESS_COMMAND_ARGS: tool.command,
                 semconv.EXEC_ID: tool.exec_id,
                 semconv.EXEC_VIA: tool.exec_via,
                 semconv.EXEC_JOIN: tool.join,

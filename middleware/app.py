@@ -137,6 +137,7 @@ class ObservedTrial:
             trial=hello.trial,
             at=begun,
             on_created=self._on_created,
+            keep_text=config.load(hello.config, {}, {}).privacy.content,
         )
         self._engine_conns: set[int] = set()
         """Connections through the Docker door."""

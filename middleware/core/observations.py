@@ -452,6 +452,8 @@ class DoorExec(Value, frozen=True, kw_only=True):
     exec_id: str
     container_id: str | None = None
     """Only where the client named the container by its whole id: nothing joins by name."""
+    command: list[str] | None = None
+    """Its words, secrets masked and free text as its length (`core/masking.mask_command`)."""
     text_digest: str | None = None
     plumbing: bool | None = None
     tty: bool | None = None
@@ -485,6 +487,8 @@ class DoorContainer(Value, frozen=True, kw_only=True):
     duration: float | None = None
     started_wall_ns: int | None = None
     """When the request came."""
+    command: list[str] | None = None
+    """Of `create`, as in `DoorExec`."""
     text_digest: str | None = None
     """Of `create`: of the last word of what it will run, to join with a tool call."""
     stdin: int | None = None

@@ -295,6 +295,8 @@ class Tool(Record, frozen=True, kw_only=True):
     """Who ended its stream: the command itself, a client that left, an engine that broke off, or we."""
     container_id: str | None = None
     """Of a `docker run`: the container that it was."""
+    command: list[str] | None = None
+    """What ran, as the Docker door saw it: secrets masked, free text as its length unless `privacy.content`."""
 
 
 class Victim(Record, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ PEER_ADDRESS: Final = "network.peer.address"
 CONTAINER_ID: Final = "container.id"
 CONTAINER_NAME: Final = "container.name"
 PROCESS_EXIT_CODE: Final = "process.exit.code"
+PROCESS_COMMAND_ARGS: Final = "process.command_args"
 
 OPERATION: Final = "gen_ai.operation.name"
 PROVIDER: Final = "gen_ai.provider.name"

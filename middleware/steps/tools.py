@@ -63,6 +63,7 @@ class _Ran:
     plumbing: bool = False
     dispatch_delay: float | None = None
     duration: float | None = None
+    command: list[str] | None = None
     bytes_out: int | None = None
     bytes_err: int | None = None
     bytes_in: int | None = None
@@ -174,6 +175,7 @@ def _tool(
         exec_duration=ran.duration,
         ended_by=ran.ended_by,
         container_id=ran.container_id,
+        command=ran.command,
     )
 
 
@@ -225,6 +227,7 @@ def _exec(
         exit_code=end[1].exit_code if end is not None else None,
         text_digest=door.text_digest or (by_runtime.text_digest if by_runtime is not None else None),
         plumbing=door.plumbing is True or (by_runtime is not None and by_runtime.plumbing is True),
+        command=door.command,
         dispatch_delay=door.dispatch_delay,
         duration=door.duration,
         bytes_out=written if written is not None else end[1].bytes_out if end is not None else None,
@@ -254,6 +257,7 @@ def _run(container_id: str, did: Sequence[tuple[int, DoorContainer]]) -> _Ran | 
         ended_ns=ended_ns,
         exit_code=waited[1].exit_code if waited is not None else None,
         text_digest=made.text_digest,
+        command=made.command,
         dispatch_delay=begun[1].duration,
         duration=None if ended_ns is None else round(max(0, ended_ns - started_ns) / 1e9, 6),
         bytes_out=_sum(attached.stdout, attached.stderr, attached.raw),

@@ -5,7 +5,8 @@ In: the feed's records of connections whose door is `docker:…`.  Out: `door.ex
 somebody else asks of the same engine.  Exit codes of execs are not here: the engine tells them by event and inspect
 (`collectors/docker_events.py`); a stream's end says only that it ended.
 
-Everything is bounded, an unreadable body costs facts only, and no command text leaves: a digest does.
+Everything is bounded, and an unreadable body costs facts only.  Of a command leaves what `core/masking.py` leaves
+of its first words, and a digest of its text.
 **Source:** Docker Engine API v1.41 (paths, bodies), Engine 20.10 and CLI 28 as measured in reference/container.md.
 """
 
@@ -22,6 +23,7 @@ import msgspec
 
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.commands import is_plumbing, shell_text, text_digest
+from fairtrial.middleware.core.masking import mask_command
 from fairtrial.middleware.core.observations import DoorContainer, DoorExec, Subject, Value
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.wire import feed
@@ -33,6 +35,7 @@ DOOR: Final = "docker:"
 
 _MAX_BODY_BYTES: Final = 64 * 1024
 _MAX_EXECS: Final = 4096
+_MAX_WORDS: Final = 16
 _MAX_CONNECTIONS: Final = 4096
 _PATH: Final = re.compile(
     r"(?:/v\d+\.\d+)?/(?:"
@@ -89,6 +92,7 @@ class _Ending(msgspec.Struct):
 @dataclass(slots=True)
 class _Exec:
     container: str
+    command: list[str] | None
     text_digest: str | None
     plumbing: bool | None
     tty: bool | None
@@ -115,7 +119,8 @@ class DockerTracker:
     """Feed it the records of Docker doors with `take`; `close` ends what is still open.
 
     `trial`: whose door it is; the door's socket belongs to one trial.  `on_created` is told the id of each container
-    that was made through it.  `faults`: records that made no sense.
+    that was made through it.  `keep_text` keeps the free text of commands (`privacy.content`).
+    `faults`: records that made no sense.
     """
 
     def __init__(
@@ -125,9 +130,11 @@ class DockerTracker:
         trial: str | None,
         at: clock.Instant,
         on_created: Callable[[str], None] | None = None,
+        keep_text: bool = False,
     ) -> None:
         self._source = source
         self._on_created = on_created
+        self._keep_text = keep_text
         self._trial = trial
         self._clock = at
         self._calls: OrderedDict[int, dict[int, _Call]] = OrderedDict()
@@ -260,6 +267,7 @@ class DockerTracker:
         text = shell_text(argv, None)
         self._execs[exec_id] = _Exec(
             container=call.ref,
+            command=self._shown(argv),
             text_digest=None if text is None else text_digest(text),
             plumbing=is_plumbing(argv or None, None, ()),
             tty=asked.Tty,
@@ -273,6 +281,9 @@ class DockerTracker:
         else:
             self._exec_over(call, t_ns, ender)
 
+    def _shown(self, words: tuple[str, ...]) -> list[str] | None:
+        return mask_command(words[:_MAX_WORDS], keep_text=self._keep_text) or None
+
     def _exec_over(self, call: _Call, t_ns: int, ender: Ender | None) -> None:
         if call.action != "exec_start" or not _WHOLE_ID.match(call.ref):
             return
@@ -282,6 +293,7 @@ class DockerTracker:
             DoorExec(
                 exec_id=call.ref,
                 container_id=known.container if known is not None and _WHOLE_ID.match(known.container) else None,
+                command=None if known is None else known.command,
                 text_digest=None if known is None else known.text_digest,
                 plumbing=None if known is None else known.plumbing,
                 tty=None if known is None else known.tty,
@@ -310,7 +322,8 @@ class DockerTracker:
             self._on_created(whole)
         waited = _decoded(call.got, _Waited()) if call.action == "wait" else _Waited()
         made = _decoded(call.sent, _Create()) if call.action == "create" else _Create()
-        text = shell_text(_words(made.Entrypoint) + _words(made.Cmd), None)
+        words = _words(made.Entrypoint) + _words(made.Cmd)
+        text = shell_text(words, None)
         counted = call.counted or _TunnelEnd()
         self._emit(
             DoorContainer(
@@ -322,6 +335,7 @@ class DockerTracker:
                 exit_code=waited.StatusCode,
                 duration=_seconds(call.started_ns, t_ns),
                 started_wall_ns=self._clock.wall_at(call.started_ns),
+                command=self._shown(words),
                 text_digest=None if text is None else text_digest(text),
                 stdin=counted.stdin,
                 stdout=counted.stdout,

@@ -54,6 +54,7 @@ def test_execs_and_runs_are_in_the_record_with_their_bytes_and_ends(
     (ran,) = tools(under, 2)
     assert (ran.exec_via, ran.join, ran.exit_code, ran.ended_by) == ("docker", "time", 3, "process"), under.told()
     assert (ran.bytes_out, ran.bytes_err, ran.bytes_in) == (8, 4, 0)
+    assert ran.command == ["sh", "-c", "<30 characters>"]
     assert ran.dispatch_delay is not None
     assert ran.exec_duration is not None
     assert 0 < ran.dispatch_delay <= ran.exec_duration

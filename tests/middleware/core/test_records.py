@@ -49,7 +49,7 @@ FIELDS = {
     "Attempt": """status error_type outcome started wait_before dns connect tls ttfb first_token duration retry_after
         request_id closed_by close_kind via_proxy remote bytes_up bytes_down""",
     "Tool": """name call_id started ended exit_code signal timed_out_by exec_id exec_via join dispatch_delay
-        bytes_out bytes_err bytes_in exec_duration ended_by container_id""",
+        bytes_out bytes_err bytes_in exec_duration ended_by container_id command""",
     "ContainerUse": """id name role memory_peak memory_peak_kind memory_limit memory_anon memory_shmem memory_file
         swap_peak oom_kills oom_group_kill oom_victims cpu_used cpu_throttled psi_cpu psi_memory psi_io steal
         pids_max_hits disk_written egress_bytes ingress_bytes egress_rate_max tcp_retrans tcp_attempt_fails exit_code

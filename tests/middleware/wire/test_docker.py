@@ -22,10 +22,13 @@ CONTAINER = "c" * 64
 class Door:
     """A tracker, and records as a relay would write them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_text: bool = False) -> None:
         self.kept: list[Observation] = []
         self.tracker = DockerTracker(
-            Source("door.docker", self.kept.append, host=Host()), trial="t-1", at=clock.Instant(10**18, 0)
+            Source("door.docker", self.kept.append, host=Host()),
+            trial="t-1",
+            at=clock.Instant(10**18, 0),
+            keep_text=keep_text,
         )
         self._conns = itertools.count(1)
         self._now = 0
@@ -202,3 +205,17 @@ def test_a_run_is_made_attached_and_waited_for() -> None:
     assert wait.exit_code == 4
     assert start.started_wall_ns is not None
     assert {one.container_id for one in (create, start, attach, wait)} == {CONTAINER}
+
+
+def test_of_a_command_its_words_are_kept_without_secrets_and_free_text() -> None:
+    command = ["env", "API_KEY=hunter2hunter2", "bash", "-c", "echo the task's text"]
+    door = Door()
+    door.create_exec(command)
+    door.stream(counted=None, closed=HALF_CLOSED)
+    assert door.execs()[0].command == ["env", "API_KEY=***", "bash", "-c", "<20 characters>"]
+    kept = Door(keep_text=True)
+    kept.create_exec(command)
+    kept.stream(counted=None, closed=HALF_CLOSED)
+    assert kept.execs()[0].command == ["env", "API_KEY=***", "bash", "-c", "echo the task's text"]
+    kept.call("POST /containers/create", {"Cmd": ["ls", "-l"]}, 201, {"Id": CONTAINER})
+    assert kept.containers()[0].command == ["ls", "-l"]
