@@ -178,7 +178,7 @@ class PrivacyConfig:
 
     content: bool = dataclasses.field(
         default=False,
-        metadata=_doc("Keep the free text of the command line (a prompt given as an argument) and of commands in containers."),
+        metadata=_doc("Keep the free text of command lines: a prompt given as an argument, commands in containers."),
     )
 
 
