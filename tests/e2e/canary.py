@@ -33,11 +33,11 @@ HeaderApiKey HeaderCookie HeaderProxyBasic HeaderGoogApiKey HeaderAzureKey Heade
 HeaderSession QueryKey QueryToken BodySystem BodyPrompt BodyToolDescription BodyToolResult BodyMetadata BodyStop
 ReplyText ReplyToolArguments ReplyThinking ErrorMessage ErrorPage ReplyCookie ReplyHeader
 EnvProviderKey EnvSecret EnvOtlpHeader ArgvOption ArgvEquals ArgvPrompt UrlPassword UrlQuery ProxyPassword
-DockerExecCommand DockerExecEnv DockerEnv DockerLabel DockerMissingProgram ServeAccess ServeKey
+DockerExecCommand DockerExecOption DockerExecEnv DockerEnv DockerLabel ServeAccess ServeKey
 """
 _SHAPED = """
 HeaderAuthorization HeaderTraceState UserAgent ModelAsked ModelReplied RequestId ErrorType StopReason ToolName
-PathSegment BasePath ArgvBare UpstreamName ErrorStatusPage DockerName
+PathSegment BasePath ArgvBare UpstreamName ErrorStatusPage DockerName DockerMissingProgram
 """
 SECRETS = {way: f"qz{way}zq7" for way in _OPAQUE.split()} | {
     way: f"sk-ant-api03-qz{way}zq7Aa9" for way in _SHAPED.split()
@@ -195,6 +195,7 @@ def main() -> int:
         _docker("run", "-d", "--name", name, "--label", label, "-e", inside, "--network", "none", image, "sleep", "60")
         _docker("exec", "-e", f"T={SECRETS['DockerExecEnv']}", name, "sh", "-c", f"echo {SECRETS['DockerExecCommand']}")
         _docker("exec", name, f"/bin/{SECRETS['DockerMissingProgram']}")
+        _docker("exec", name, "true", "--password", SECRETS["DockerExecOption"])
         _docker("rm", "-f", name)
     return 1
 
