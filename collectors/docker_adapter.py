@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,6 +31,7 @@ _WORKERS: Final = 3
 _JOIN_S: Final = 0.1
 _OVERLAP_NS: Final = 1_000_000_000
 _BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
+_MOMENT_S: Final = 0.15
 _LOCAL_SCHEMES: Final = ("unix://", "http+unix://")
 
 
@@ -161,6 +163,11 @@ class DockerAdapter:
 
     def _client(self) -> DockerClient:
         self._knock()
+        if "docker" not in sys.modules:
+            # A third of a second of CPU: not beside the start and end of a command of a moment, which it would delay.
+            self._closed.wait(_MOMENT_S)
+            if self._closed.is_set():
+                raise OSError("the run is over")
         import docker
         from docker.tls import TLSConfig
 
