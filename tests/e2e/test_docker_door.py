@@ -185,7 +185,18 @@ def test_a_classic_build_and_one_that_fails(through: Through, tmp_path: Path) ->
     (tmp_path / "big").write_bytes(os.urandom(2_000_000))
     tag = f"ft-build-{uuid.uuid4().hex[:8]}"
     environment = {**os.environ, "DOCKER_BUILDKIT": "0"}
-    command = ["docker", "--host", through.door.url, "build", "--network", "none", "-t", tag, str(tmp_path)]
+    command = [
+        "docker",
+        "--host",
+        through.door.url,
+        "build",
+        "--force-rm",
+        "--network",
+        "none",
+        "-t",
+        tag,
+        str(tmp_path),
+    ]
     done = subprocess.run(command, capture_output=True, env=environment, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
     assert through.docker("run", "--rm", "--network", "none", tag, "cat", "/size")[1] == b"2000000\n"
