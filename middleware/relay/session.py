@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import re
 import resource
@@ -246,6 +247,10 @@ class Session:
             _raise_descriptor_limit()
         except CommandError as error:
             say(str(error))
+            if _no_room(error) and not (self._prepared.options.require or self._prepared.config.run.require):
+                say("It takes fairtrial's own place, and runs unobserved.")
+                self._prepared.runtime.remove()
+                child.replace_ourselves(self._command, self._prepared.environ, mask=self._prepared.mask)
             status = ExitStatus(exit_code=error.exit_code)
             return await self._finish(status, error=error.what)
         finally:
@@ -422,6 +427,12 @@ def _client_tls(environ: Mapping[str, str], door: str) -> ClientTls | None:
         return None
     password = environ.get("CLAUDE_CODE_CLIENT_KEY_PASSPHRASE")
     return ClientTls(cert_file=certificate, key_file=key, password=password or None)
+
+
+def _no_room(error: CommandError) -> bool:
+    """Whether there is no process or memory left for the command, of which fairtrial's own may have taken the last."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in {errno.EAGAIN, errno.ENOMEM}
 
 
 def _controlling_terminal() -> int | None:

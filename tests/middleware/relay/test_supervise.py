@@ -445,6 +445,18 @@ def test_an_observer_that_cannot_be_started_makes_the_run_unobserved(bench: Benc
     assert bench.run("--require", "--", "true").returncode == 69
 
 
+def test_a_command_for_which_no_process_is_left_takes_our_place(bench: Bench) -> None:
+    """As under a RLIMIT_NPROC that our own threads have used up; the kernel's refusal is put in its mouth."""
+    refusal = "import errno, os\ndef no(*a, **k): raise OSError(errno.EAGAIN, 'no')\nos.posix_spawnp = no\n"
+    (bench.home / "sitecustomize.py").write_text(refusal)
+    bench.environ["PYTHONPATH"] += f":{bench.home}"
+    done = bench.run("--", "sh", "-c", "echo ${FAIRTRIAL_TRIAL:-unobserved}; exit 3")
+    assert (done.returncode, done.stdout) == (3, "unobserved\n"), done.stderr
+    assert "runs unobserved" in done.stderr
+    assert bench.run("--require", "--", "sh", "-c", "exit 3").returncode == 126
+    assert not list((bench.home / "fairtrial").glob("*/docker.sock"))
+
+
 def test_an_unobserved_command_has_the_environment_and_signals_of_a_direct_one(bench: Bench) -> None:
     bench.environ["FAIRTRIAL_RUNTIME_DIR"] = "/dev/null/below"
     show = (
