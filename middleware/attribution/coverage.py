@@ -7,13 +7,16 @@ What this module does not do: sum coverage up for people (`steps/watched.py` did
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase
 from fairtrial.middleware.attribution.sentences import clean
 from fairtrial.middleware.attribution.thresholds import Thresholds
+from fairtrial.middleware.core.observations import KernelOomKill
 from fairtrial.middleware.core.records import PhaseName
+from fairtrial.middleware.steps.placed import Placed
 from fairtrial.middleware.steps.watched import RECORDED_ONLY
 
 FOREVER: Final = 1 << 63
@@ -22,6 +25,8 @@ JUDGED_FAMILIES: Final = ("model_api", "memory", "cpu", "disk", "network", "node
 """Families of the agent's time; the verifier's is judged on its own."""
 
 _OBSERVER: Final = frozenset({"observer", "store"})
+_OTHER_CONTAINER: Final = re.compile(r"[0-9a-f]{64}")
+"""A cgroup of a container: one of the trial's would have been joined, or told to be missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,14 @@ class Watch:
                 + (f" ({clean(told[0], 200)})" if told else ""),
                 remedy="Start the container with `-e FAIRTRIAL_TRIAL` (docker run), so that it can be told apart.",
             )
+        stray = self._stray_kill()
+        if stray is not None:
+            return MemoryWatch(
+                seen=False,
+                by=(stray[0].id,),
+                why_not=f"the kernel killed {clean(stray[1].victim.comm or 'a process', 20)} for memory in a cgroup "
+                "that was not watched, and nothing says whose it was",
+            )
         by: list[str] = []
         watched = [c for c in self._case.containers.values() if c.role != "verifier"]
         for container in watched:
@@ -142,14 +155,28 @@ class Watch:
         if len(counted) < 2:
             return None
         (first, before), (last, after) = counted[0], counted[-1]
-        calls = self._case.main_calls
-        begin = calls[0].ended_ns or calls[0].started_ns if calls else None
+        begin = self._first_work_ns()
         if begin is not None and first.at_ns > begin:
             return None
         end = self._case.ended_ns
         if end is not None and last.at_ns < end - self._grace_ns:
             return None
         return after - before, (first.id, last.id)
+
+    def _stray_kill(self) -> tuple[Placed, KernelOomKill] | None:
+        """A kill in the trial's time that no watched container had; one in another container is another's."""
+        end = self._case.ended_ns
+        for placed, value in self._case.unplaced_records:
+            if placed.phase is PhaseName.TEARDOWN or (end is not None and placed.at_ns > end):
+                continue
+            if not _OTHER_CONTAINER.search(value.task_memcg or ""):
+                return placed, value
+        return None
+
+    def _first_work_ns(self) -> int | None:
+        """When the first tool may have begun to work."""
+        calls = self._case.main_calls
+        return calls[0].ended_ns or calls[0].started_ns if calls else None
 
     def _own_counter(self, container: ContainerCase) -> list[str] | None:
         """Ids of the readings of the container's own count of kills, or None if a kill could have been missed."""
@@ -160,8 +187,11 @@ class Watch:
         end = container.gone[0].at_ns if container.gone is not None else self._case.ended_ns
         if end is not None and last.at_ns < end - self._grace_ns:
             return None
-        if container.id == "own" and len(counted) < 2:
-            return None
+        if container.id == "own":
+            # It is older than the trial, and what began in it may have gone elsewhere: it must have been read in time.
+            begin = self._first_work_ns()
+            if len(counted) < 2 or (begin is not None and counted[0].at_ns > begin):
+                return None
         return [counted[0].id, last.id] if len(counted) > 1 else [last.id]
 
 

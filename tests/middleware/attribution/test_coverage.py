@@ -3,7 +3,8 @@
 from fairtrial.middleware.attribution.case import Case
 from fairtrial.middleware.attribution.coverage import Watch
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS
-from fairtrial.middleware.core.observations import CoverageChanged
+from fairtrial.middleware.core.observations import CoverageChanged, KernelOomKill
+from fairtrial.middleware.core.records import Victim
 from tests.middleware.attribution.scene import BOX, Scene, model_failed
 
 
@@ -87,3 +88,30 @@ def test_a_container_that_was_not_watched_does_not_matter_while_the_hosts_counte
     told = Scene(box=False).call()
     told.tell(CoverageChanged(source="collector.docker_events", families=["memory"], containers_missed=True))
     assert watch(told.waited().call(tools=0).end(1)).memory().seen
+
+
+def stray(cgroup: str) -> Scene:
+    """A command without a container: the node counted a kill, and the kernel told of it in another cgroup."""
+    told = Scene(box=False).call(tools=1).waited()
+    told.node_kills += 1
+    told.tell(KernelOomKill(victim=Victim(comm="tail", pid=9), oom_memcg=cgroup, task_memcg=cgroup))
+    return told.waited().call(tools=0).end(1)
+
+
+def test_a_kill_in_a_cgroup_that_was_not_watched_clears_nobody() -> None:
+    """The command had gone to a cgroup of its own, and was dead before anybody looked there."""
+    seen = watch(stray("/made-by-the-command")).memory()
+    assert not seen.seen
+    assert seen.why_not is not None
+    assert "killed tail for memory in a cgroup that was not watched" in seen.why_not
+
+
+def test_a_kill_in_another_container_is_anothers() -> None:
+    assert watch(stray("/docker/" + "d" * 64)).memory().seen
+
+
+def test_the_commands_own_counter_must_have_been_read_before_its_first_work() -> None:
+    told = Scene(box=False, counters=False).call(tools=1).waited()
+    told.counters = True
+    told.node_kills += 1
+    assert not watch(told.read().waited().call(tools=0).end(1)).memory().seen
