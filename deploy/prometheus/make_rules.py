@@ -230,8 +230,11 @@ def _rates() -> Iterator[str]:
     attempts = "fairtrial_api_attempts_total"
     yield from _record("fairtrial:attempts_10m", f"{by} ({_grown(attempts, '10m')})")
     unusable = f'{attempts}{{{failed}, status!~"4.."}}'
+    # A client that gives up before any head came: what a provider looks like that accepts calls and says nothing.
+    silent = f'{attempts}{{outcome="client_disconnect", status="none"}}'
     yield from _record(
-        "fairtrial:attempts_failed_10m", f"{by} ({_grown(unusable, '10m')}) or 0 * fairtrial:attempts_10m"
+        "fairtrial:attempts_failed_10m",
+        f"{by} ({_grown(unusable, '10m')} or {_grown(silent, '10m')}) or 0 * fairtrial:attempts_10m",
     )
     yield from _alert(
         "FairtrialProviderOutage",

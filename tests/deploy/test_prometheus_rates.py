@@ -158,12 +158,12 @@ def test_infra_that_ends_trials_has_a_higher_target(rules: str, tmp_path: Path) 
     assert woken(rules, tmp_path / "b", trials(6, 100), "FairtrialInfraEndedRate", "6h") == ""
 
 
-def attempts(ok: int, failed: int, status: str = "529", *, steps: int = 2 * HOUR) -> Series:
+def attempts(ok: int, failed: int, status: str = "529", *, outcome: str = "error", steps: int = 2 * HOUR) -> Series:
     """So many in each step."""
     name = "fairtrial_api_attempts_total"
     return [
         counter(name, 'provider="p",model="m",status="200",outcome="ok"', [0, *[ok] * steps]),
-        counter(name, f'provider="p",model="m",status="{status}",outcome="error"', [0, *[failed] * steps]),
+        counter(name, f'provider="p",model="m",status="{status}",outcome="{outcome}"', [0, *[failed] * steps]),
     ]
 
 
@@ -177,6 +177,8 @@ def test_an_outage_needs_traffic_and_a_failing_majority_of_the_providers_making(
 
     assert "75% of the calls to p end without a usable reply." in told(attempts(5, 15), "out")
     assert "provider_outage" in told(attempts(5, 15, "none"), "no head")
+    assert "provider_outage" in told(attempts(5, 15, "none", outcome="client_disconnect"), "says nothing")
+    assert not told(attempts(5, 15, "200", outcome="client_disconnect"), "the client ends streams")
     assert not told(attempts(15, 5), "most are well")
     assert not told(attempts(1, 3), "too few")
     assert not told(attempts(5, 15, "400"), "the client's own")
