@@ -281,6 +281,7 @@ def check_spilled(rig: Rig, ran: Ran, store: Path) -> None:
                 "import", "store", spill, "--store", str(rig.folder / "saved.db"), environment={**os.environ}
             )
             assert done.returncode == 0, done.stderr
+            Path(spill).unlink()
 
 
 def test_a_store_that_is_replaced_while_it_is_written_is_a_gap(rig: Rig) -> None:
