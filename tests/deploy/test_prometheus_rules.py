@@ -5,6 +5,7 @@ promtool evaluates the shipped rules over synthetic weeks.  Each mutant takes on
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -94,7 +95,7 @@ def as_read(name: str, now: float, usual: float, least: float) -> dict[str, str]
     }
 
 
-SAID = {"drift": as_read("drift", 4.80, 2.20, 4.8), "split": as_read("split", 3.85, 1.93, 3.9)}
+SAID = {"drift": as_read("drift", 4.80, 2.20, 4.8)}
 
 
 @pytest.mark.parametrize("version", PROMTOOLS)
@@ -121,10 +122,13 @@ def split(*, night_too: bool = True, hidden_days: int = 0) -> list[dict[str, str
     return series
 
 
-def test_instances_count_together_and_a_restart_is_no_drift(rules: str, tmp_path: Path) -> None:
-    due = drift_alerts([(when(8, 4), "split")])
-    done = promtool(tmp_path / "t", only(rules, GROUP), split(), due)
-    assert done.returncode == 0, last_words(done)
+@pytest.mark.parametrize("version", PROMTOOLS)
+def test_instances_count_together_and_a_restart_is_no_drift(rules: str, tmp_path: Path, version: str) -> None:
+    """Once, and at no other moment; the figures differ a little, since windows of 3.x leave out their first moment."""
+    done = promtool(tmp_path / "t", only(rules, GROUP), split(), drift_alerts([]), program=PROMTOOLS[version])
+    told = done.stdout + done.stderr
+    assert re.findall(r"time: (\w+)", told) == ["8d4h"], last_words(done)
+    assert told.count('model="split"') == 1, last_words(done)
 
 
 @pytest.mark.parametrize("hidden, fires", [(3, True), (4, False)])
