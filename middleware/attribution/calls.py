@@ -114,7 +114,8 @@ def troubles_of(case: Case, turns: list[Turn], watch: Watch, thresholds: Thresho
                 continue
             near = bisect_left(deaths, attempt.ended_ns - grace_ns)
             died = near < len(deaths) and deaths[near] <= attempt.ended_ns + grace_ns
-            ends_with = died or case.near_end(attempt.ended_ns, thresholds.end_grace_s)
+            # Behind `serve` there is no command whose end could explain it: what fairtrial cut there, it cut.
+            ends_with = died or (not case.behind_serve and case.near_end(attempt.ended_ns, thresholds.end_grace_s))
             fault = classify(
                 attempt,
                 answered_at_ns=case.heads.get(upstream(attempt.value)),

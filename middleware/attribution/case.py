@@ -417,6 +417,11 @@ class Case:
             for c in calls
         )
 
+    @property
+    def behind_serve(self) -> bool:
+        """Whether it came through `fairtrial serve`: no command was wrapped, so there is none that could have ended."""
+        return not self.trial.command
+
     def near_end(self, at_ns: int, grace_s: float) -> bool:
         """Whether something happened together with the command's end, or after it."""
         return self.ended_ns is not None and at_ns >= self.ended_ns - grace_s * 1e9

@@ -165,10 +165,12 @@ def _blocked(ctx: Context) -> _Ruling | None:
     """What makes every verdict impossible."""
     case = ctx.case
     if case.ended is None or case.trial.closed != "normal":
+        why = case.ended[1].why if case.ended is not None and case.behind_serve else None
         return _Ruling(
             blame=Blame.INDETERMINATE,
-            sentence="The end of the trial was not recorded, so fairtrial itself may have been stopped. "
-            "Run the trial again.",
+            sentence=f"The trial was open when fairtrial closed it ({clean(why, 120)}), so how it ended was not seen."
+            if why
+            else "The end of the trial was not recorded, so fairtrial itself may have been stopped. Run the trial again.",
         )
     lost = ctx.watch.tampered
     if lost is not None:
@@ -176,8 +178,8 @@ def _blocked(ctx: Context) -> _Ruling | None:
         why = f" ({clean(lost.why, 120)})" if lost.why else ""
         return _Ruling(
             blame=Blame.INDETERMINATE,
-            sentence=f"While the trial ran {what}{why}, so what fairtrial saw cannot be trusted. Run the trial again, "
-            "with the agent under another user to rule out that it did this.",
+            sentence=f"While the trial ran {what}{why}, so what fairtrial saw cannot be trusted. Run the trial again"
+            + ("." if case.behind_serve else ", with the agent under another user to rule out that it did this."),
             by=(lost.id,),
         )
     if case.never_started is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from fairtrial.middleware.core.observations import (
     Observation,
     ReplyFacts,
     ToolUse,
+    TrialEnded,
     encode_value,
 )
 from fairtrial.middleware.core.records import Blame, Grade, Outcome, Trust, Verdict, Victim
@@ -371,3 +373,36 @@ def test_a_verdict_keeps_to_the_table_of_causes(build: Callable[[], Scene]) -> N
     assert all(CAUSES[name].built for name in named)
     assert verdict.sentence.endswith(".")
     assert all(c.isprintable() for c in verdict.sentence)
+
+
+def behind_serve(told: Scene, *, why: str | None, closed: Literal["normal", "incomplete"] = "incomplete") -> Verdict:
+    """The same trial as `fairtrial serve` records it: no command, and an end that fairtrial gave it."""
+    for observation in told.observations:
+        if observation.kind == "trial.started":
+            observation.value.pop("command", None)
+    told.tell(TrialEnded(closed=closed, why=why), told.runner)
+    return told.verdict()
+
+
+def test_a_trial_that_serve_closed_while_it_was_open_says_so_and_suspects_no_tampering() -> None:
+    verdict = behind_serve(Scene().call(tools=0), why="fairtrial serve was ended")
+    assert verdict.blame is Blame.INDETERMINATE
+    assert "was open when fairtrial closed it (fairtrial serve was ended)" in verdict.sentence
+    assert "may have been stopped" not in verdict.sentence
+    lost = Scene().call(tools=0)
+    lost.gap(since=0.2, until=0.5, source="observer", families=["model_api"])
+    assert "another user" not in behind_serve(lost, why=None, closed="normal").sentence
+
+
+def test_a_call_that_serve_cut_is_fairtrials_doing_and_nobody_elses() -> None:
+    told = Scene().attempt(
+        ReplyFacts(status=200, provider_id=True, started_content=True, terminator=False),
+        outcome="proxy_shutdown",
+        first_failure="fairtrial",
+        closed_by="fairtrial",
+        close_kind="abort",
+    )
+    verdict = behind_serve(told, why="fairtrial serve was ended", closed="normal")
+    causes = {present.cause for present in verdict.present} | {verdict.cause}
+    assert "harness.client_timeout" not in causes
+    assert any(cause is not None and cause.startswith("observer.") for cause in causes)
