@@ -170,7 +170,8 @@ def _blocked(ctx: Context) -> _Ruling | None:
             blame=Blame.INDETERMINATE,
             sentence=f"The trial was open when fairtrial closed it ({clean(why, 120)}), so how it ended was not seen."
             if why
-            else "The end of the trial was not recorded, so fairtrial itself may have been stopped. Run the trial again.",
+            else "The end of the trial was not recorded, so fairtrial itself may have been stopped. "
+            "Run the trial again.",
         )
     lost = ctx.watch.tampered
     if lost is not None:
