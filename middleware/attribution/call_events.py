@@ -105,7 +105,7 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
         return False  # others spent of the same limit, and a tool of the agent may be one of them
     if trouble.fault.cause == "model_api.rate_limited" and _beside_itself(ctx, trouble):
         return False
-    if poisoned(ctx, trouble) or _awaited_by_nobody(ctx, trouble):
+    if poisoned(ctx, trouble) or _awaited_by_nobody(ctx, trouble) or _leaves_a_tool_unanswered(ctx, trouble):
         return False
     if ctx.ever_completed:
         return True
@@ -129,6 +129,20 @@ def _awaited_by_nobody(ctx: Context, trouble: Trouble) -> bool:
         return False
     before = [t for t in ctx.turns if t.main and t.completed and t.started_ns < trouble.failed[0].started_ns]
     return bool(before) and not any(a.value.reply.tool_calls for a in before[-1].attempts if a.whole)
+
+
+def _leaves_a_tool_unanswered(ctx: Context, trouble: Trouble) -> bool:
+    """Whether the agent still waited for a tool that it had asked for: then this request, which brings no result of it,
+    may be that tool's own, made to look like the agent's (its session id is no secret of the agent's)."""
+    if not trouble.turn.main:
+        return False
+    began_ns = trouble.failed[0].started_ns
+    before = [t for t in ctx.turns if t.main and t.completed and t.started_ns < began_ns]
+    asked = {u.id for a in (before[-1].attempts if before else ()) if a.whole for u in a.value.reply.tool_calls if u.id}
+    if not asked:
+        return False
+    requests = [a.value.request for a in trouble.failed]
+    return all(r.history_len is not None and asked.isdisjoint(r.tool_result_ids) for r in requests)
 
 
 def poisoned(ctx: Context, trouble: Trouble) -> bool:

@@ -3,6 +3,7 @@
 from fairtrial.middleware.attribution.call_events import call_event
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS
+from fairtrial.middleware.core.observations import ReplyFacts
 from tests.middleware.attribution.scene import Scene, storm
 
 
@@ -25,3 +26,20 @@ def test_an_event_that_a_retry_mended_changes_nothing_and_tells_little() -> None
     assert event.outcome_differs.answer == "no"
     assert not event.proved
     assert len(event.evidence) == 1
+
+
+def test_a_request_that_leaves_the_agents_tool_unanswered_may_be_that_tools_own() -> None:
+    """It has the agent's session id, which stands in a file of the agent's; two 5xx then prove nothing."""
+
+    def proved(**changes: object) -> bool:
+        told = Scene().call(tools=1).ran(0)
+        for _ in range(2):
+            told.waited(1).attempt(
+                ReplyFacts(status=500, provider_id=True), outcome="error", request=told.request(**changes)
+            )
+        ctx = Context.of(told.end(1).assembly(), DEFAULT_THRESHOLDS)
+        return call_event(ctx, ctx.troubles[0]).proved
+
+    assert proved()
+    assert not proved(tool_result_ids=[])
+    assert not proved(tool_result_ids=["toolu-of-another-call"])
