@@ -31,15 +31,14 @@ def test_an_event_that_a_retry_mended_changes_nothing_and_tells_little() -> None
 def test_a_request_that_leaves_the_agents_tool_unanswered_may_be_that_tools_own() -> None:
     """It has the agent's session id, which stands in a file of the agent's; two 5xx then prove nothing."""
 
-    def proved(**changes: object) -> bool:
+    def proved(results: list[str] | None = None) -> bool:
         told = Scene().call(tools=1).ran(0)
         for _ in range(2):
-            told.waited(1).attempt(
-                ReplyFacts(status=500, provider_id=True), outcome="error", request=told.request(**changes)
-            )
+            request = told.request() if results is None else told.request(tool_result_ids=results)
+            told.waited(1).attempt(ReplyFacts(status=500, provider_id=True), outcome="error", request=request)
         ctx = Context.of(told.end(1).assembly(), DEFAULT_THRESHOLDS)
         return call_event(ctx, ctx.troubles[0]).proved
 
     assert proved()
-    assert not proved(tool_result_ids=[])
-    assert not proved(tool_result_ids=["toolu-of-another-call"])
+    assert not proved([])
+    assert not proved(["toolu-of-another-call"])
