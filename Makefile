@@ -5,8 +5,8 @@
 #   make test     all tests that this machine can run              make check    format, lint, types, who imports whom
 #   make bench    the budgets, measured                           make fix      format and fix what a tool can fix
 #   make e2e      only the tests with real clients                 make lock     write the locked list anew from pyproject.toml
-#   make e2e-tools  the real clients that tests/e2e drives         make jaeger   a Jaeger for the tests, where Go is (once, minutes)
-#   make clean      remove what these verbs made
+#   make e2e-tools  the real clients that tests/e2e drives         make jaeger   a Jaeger to look at traces (STORAGE=badger keeps them)
+#   make jaeger-build  only build it, for the tests, where Go is   make clean    remove what these verbs made
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -27,7 +27,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python /usr/
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help setup demo test e2e e2e-tools jaeger check fix bench lock clean
+.PHONY: help setup demo test e2e e2e-tools jaeger jaeger-build check fix bench lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -68,6 +68,9 @@ e2e-tools: setup
 
 # JAEGER_BIN names one that is there already.
 jaeger:
+	@bash deploy/jaeger/start.sh
+
+jaeger-build:
 	@[ -n "$${JAEGER_BIN:-}" ] || bash tests/jaeger.sh
 
 check: setup
