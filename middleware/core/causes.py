@@ -478,7 +478,7 @@ _NETWORK: Final = (
         _PROVED,
         "The proxy towards {upstream} refused or failed ({failure}): {attempts} to get step {step}'s reply "
         "over {seconds}.",
-        "Check the proxy that HTTPS_PROXY names, then run the trial again.",
+        "Check the proxy that HTTPS_PROXY or HTTP_PROXY names, then run the trial again.",
         note=_NETWORK_NOTE,
         sources=_DOOR,
         built=True,

@@ -196,7 +196,7 @@ class ExportConfig:
     )
     log: str | None = dataclasses.field(
         default=None,
-        metadata=_doc("File that takes the JSON log, beside the store where it is relative; `-`: standard error."),
+        metadata=_doc("File that takes the JSON log, beside the store where it is relative; `-`: observer.log."),
     )
     wait_s: float = dataclasses.field(
         default=10.0, metadata=_doc("How long the observer of a run goes on sending after the verdict, at most, s.")

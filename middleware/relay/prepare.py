@@ -162,7 +162,7 @@ def prepare(
             ),
         )
         if options.headroom is not None:
-            text = f"--headroom {options.headroom:g} is recorded, not applied: it needs the Docker door, not built yet."
+            text = f"--headroom {options.headroom:g} is recorded, not applied: that is not built yet."
             notes.append(Note("headroom.not_applied", text, say=True))
         return Prepared(
             options=options,

@@ -300,7 +300,9 @@ def explain(path: Path, error: Exception, *, reading: bool = False) -> str:
     text = str(error)
     if "readonly" in text or isinstance(error, PermissionError) or "unable to open" in text:
         remedy = "name another one with --store PATH or $FAIRTRIAL_STORE"
-    elif "malformed" in text or "not a database" in text or "version" in text:
+    elif "is newer than" in text:
+        remedy = "use the newer fairtrial that wrote it, or name another store with --store PATH"
+    elif "malformed" in text or "not a database" in text:
         remedy = f"move it away (mv {path} {path}.damaged) and the next run starts a new one"
     elif "full" in text or "No space" in text:
         remedy = "free some space, or name another disk with --store PATH"

@@ -202,7 +202,8 @@ def test_a_newer_store_version_is_refused_with_a_sentence(tmp_path: Path, journa
     assert writer.flush(5)
     writer.close()
     assert writer.failed is not None
-    assert "newer" in writer.failed
+    assert "use the newer fairtrial" in writer.failed
+    assert "damaged" not in writer.failed
 
 
 def test_a_kill_9_loses_nothing_older_than_half_a_second(tmp_path: Path) -> None:
