@@ -34,7 +34,7 @@ from fairtrial.middleware.relay.launcher import Launched, Launcher, log_file
 from fairtrial.middleware.relay.relay import new_event_loop, tcp_listener, unix_listener
 from fairtrial.middleware.relay.saying import say
 from fairtrial.middleware.relay.serve_door import PathTokens, ServeDoor
-from fairtrial.middleware.relay.serve_link import ServeLink
+from fairtrial.middleware.relay.serve_link import TROUBLES, ServeLink
 from fairtrial.middleware.relay.serve_plan import Place, ServePlan
 from fairtrial.middleware.relay.serve_relay import DrainingRelay
 from fairtrial.middleware.relay.session import relay_settings
@@ -326,7 +326,7 @@ class Serving:
             why = "the observer has not answered yet"
         if observer["state"] in ("down", "silent"):
             why += f"; the observer is {observer['state']}: calls pass unobserved"
-        for trouble in ("store", "metrics"):
+        for trouble in TROUBLES:
             if link is not None and link.status.get(trouble):
                 why += f"; {link.status[trouble]}"
         return well, {

@@ -33,6 +33,10 @@ LOOK_S = 10.0
 """How often that is looked at; it must be so twice, since we may have been stopped together."""
 
 
+TROUBLES: Final = ("store", "metrics")
+"""Words of a STATUS that say what is wrong; None while nothing is."""
+
+
 class ServeLink(ObserverLink):
     """See the module; constructed as an `ObserverLink`."""
 
@@ -43,6 +47,7 @@ class ServeLink(ObserverLink):
     _retry: asyncio.TimerHandle | None = None
     _look: asyncio.TimerHandle | None = None
     _hung = 0
+    _said: frozenset[str] = frozenset()
     introduce: Callable[[], bytes] = bytes
     """Gives the records that tell a successor of the connections that are open."""
     status: dict[str, object] = {}
@@ -111,10 +116,19 @@ class ServeLink(ObserverLink):
         self._heard_ns = clock.mono_ns()
         if record.kind == wire.Kind.STATUS:
             self.status = record.json()
+            self._say_troubles()
             return
         super()._hear(record)
         if record.kind == wire.Kind.READY:
             self._ever_ready, self._since_ns = True, clock.mono_ns()
+
+    def _say_troubles(self) -> None:
+        """Each once, when it first comes: whoever reads the journal does not ask the health page."""
+        for name in TROUBLES:
+            trouble = self.status.get(name)
+            if trouble and str(trouble) not in self._said:
+                self._said |= {str(trouble)}
+                say(str(trouble))
 
     def _lost(self, how: str) -> None:
         steady = self._since_ns and clock.mono_ns() - self._since_ns > STEADY_S * 1e9

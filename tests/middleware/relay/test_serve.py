@@ -417,7 +417,9 @@ def test_a_port_in_use_is_said_with_its_number_and_a_remedy(serve: Serve) -> Non
     assert f"127.0.0.1:{port}" in said and "in use" in said and "--listen anthropic=" in said
 
 
-def test_a_store_that_takes_no_rows_is_told_on_the_health_page(serve: Serve, upstream: AnsweringUpstream) -> None:
+def test_a_store_that_takes_no_rows_is_told_on_the_health_page_and_once_in_the_journal(
+    serve: Serve, upstream: AnsweringUpstream
+) -> None:
     running = serve.start({"anthropic": upstream.url}, "--store", "/dev/full")
     running.call("anthropic", "/t/a/v1/messages")
 
@@ -426,4 +428,6 @@ def test_a_store_that_takes_no_rows_is_told_on_the_health_page(serve: Serve, ups
         "the health page says what is wrong with the store",
     )
     assert running.report("readyz")[0] == 200
+    until(lambda: any("store /dev/full" in line for line in running.said), "so does the journal, once")
     assert running.end() == 0
+    assert sum("store /dev/full" in line for line in running.said) == 1
