@@ -34,20 +34,18 @@ def _claims(engine: str) -> str:
 
 def announce(engine: str, trial: str) -> socket.socket | None:
     """Say that a trial uses this engine, until the socket is closed; None when that cannot be said."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-    try:
-        sock.bind(f"\0{_group(engine)}{trial}")
-    except OSError:
-        sock.close()
-        return None
-    return sock
+    return _hold(f"{_group(engine)}{trial}")
 
 
 def claim(engine: str, container_id: str) -> socket.socket | None:
     """Say that a container was made by this trial, until the socket is closed; None when that cannot be said."""
+    return _hold(f"{_claims(engine)}{container_id}")
+
+
+def _hold(name: str) -> socket.socket | None:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        sock.bind(f"\0{_claims(engine)}{container_id}")
+        sock.bind(f"\0{name}")
     except OSError:
         sock.close()
         return None
