@@ -25,6 +25,10 @@ SLOT_S: Final = 600
 """Length of one slot, s; slots count from the Unix epoch."""
 LEAST_CALLS: Final = 5
 ALARM: Final = 10.0
+OVER: Final = 5.0
+"""An alarm ends when the sum has fallen to this."""
+_HIGHEST: Final = 15.0
+"""The sum rises no further, so that it falls soon when all is well again: a hundred minutes."""
 _SLACK: Final = 1.0
 _MOST: Final = 6.0
 """One slot counts for at most this many deviations, so that a single outage of ten minutes does not alarm alone."""
@@ -112,6 +116,12 @@ def judge(provider: str, model: str, signal: Signal, slots: Slots, *, since: int
     points: list[Point] = []
     total, began = 0.0, None
     alarms: list[tuple[int, int | None]] = []
+    risen: list[float] = []
+    """Of the slots since `began` that were worse than usual: their distance, log units."""
+    drifted: list[float] = []
+    """The same of the last alarm."""
+    top, upto = 0.0, 0
+    """Where the sum was highest last, and how many of `risen` led there: what comes later is no part of the drift."""
     by: str | None = None
     known: dict[int, Usual | None] = {}
     for slot in range(since, until):
@@ -123,13 +133,24 @@ def judge(provider: str, model: str, signal: Signal, slots: Slots, *, since: int
         base = known.get(hour) if median is not None else None
         if median is not None and base is not None:
             by = base.by
-            if total == 0.0:
+            is_open = bool(alarms) and alarms[-1][1] is None
+            if not is_open and total == 0.0:
                 began = slot
-            total = max(0.0, total + min(worse * (median - base.median) / base.spread, _MOST) - _SLACK)
-            if total > ALARM and (not alarms or alarms[-1][1] is not None):
+                risen.clear()
+                top, upto = 0.0, 0
+            step = min(worse * (median - base.median) / base.spread, _MOST) - _SLACK
+            total = min(_HIGHEST, max(0.0, total + step))
+            if step > 0:
+                risen.append(median - base.median)
+            if total >= top:
+                top, upto = total, len(risen)
+            if is_open or total > ALARM:
+                drifted = risen[:upto]
+            if total > ALARM and not is_open:
                 alarms.append((began if began is not None else slot, None))
-            elif total == 0.0 and alarms and alarms[-1][1] is None:
+            elif is_open and total <= OVER:
                 alarms[-1] = (alarms[-1][0], slot)
+                total = 0.0
         points.append(
             Point(
                 slot=slot,
@@ -153,21 +174,15 @@ def judge(provider: str, model: str, signal: Signal, slots: Slots, *, since: int
         state=state,
         since=began_at,
         until=ended_at,
-        ratio=_ratio(points, began_at, ended_at),
+        ratio=math.exp(statistics.median(drifted)) if drifted else _ratio(points),
         by=by,
         points=tuple(points),
     )
 
 
-def _ratio(points: Sequence[Point], since: int | None, until: int | None) -> float | None:
-    """Over the drift where there is one, else over the whole window."""
-    logs = [
-        math.log(point.median / point.usual)
-        for point in points
-        if point.median
-        and point.usual
-        and (since is None or (point.slot >= since and (until is None or point.slot < until)))
-    ]
+def _ratio(points: Sequence[Point]) -> float | None:
+    """Over the whole window."""
+    logs = [math.log(point.median / point.usual) for point in points if point.median and point.usual]
     return math.exp(statistics.median(logs)) if logs else None
 
 

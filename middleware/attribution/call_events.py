@@ -141,8 +141,8 @@ def _leaves_a_tool_unanswered(ctx: Context, trouble: Trouble) -> bool:
     asked = {u.id for a in (before[-1].attempts if before else ()) if a.whole for u in a.value.reply.tool_calls if u.id}
     if not asked:
         return False
-    requests = [a.value.request for a in trouble.failed]
-    return all(r.history_len is not None and asked.isdisjoint(r.tool_result_ids) for r in requests)
+    # One that could not be read brings no result that anybody saw: it proves nothing either.
+    return all(asked.isdisjoint(a.value.request.tool_result_ids) for a in trouble.failed)
 
 
 def poisoned(ctx: Context, trouble: Trouble) -> bool:

@@ -61,8 +61,7 @@ def _asked_for(ctx: Context, container: ContainerCase, at_ns: int) -> bool:
     """Whether the trial's own client asked for it at the Docker door, by id, the beginning of it, or name."""
     return any(
         one.action in _ASKED
-        and one.status is not None
-        and one.status < 400
+        and (one.status is None or one.status < 400)  # a client may leave before the answer: the stop is carried out
         and one.started_wall_ns is not None
         and -_BEFORE_NS <= at_ns - one.started_wall_ns <= round((one.duration or 0.0) * 1e9) + _AFTER_NS
         and _names(container, one)

@@ -42,6 +42,7 @@ def _event(ctx: Context, step: int, exec_id: str) -> Event:
         cause=_CAUSE.name,
         blame=Blame.INFRA,
         best=Grade.SUSPECTED,
+        fact=Grade.SUSPECTED,
         standing=standing,
         ends_call=False,
         step=step,

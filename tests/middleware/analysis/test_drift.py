@@ -90,6 +90,17 @@ def test_a_drift_that_is_over_is_told_as_over() -> None:
     assert found.until > since + 12
 
 
+def test_an_alarm_is_over_two_hours_after_the_drift_and_keeps_its_size() -> None:
+    since = MONDAY + 35 * DAY
+    slots = world(36, 5, factor=1.5, since=since) | {
+        slot: histogram for slot, histogram in world(37, 6).items() if slot >= since + 18
+    }
+    assert judged(slots, since, since + 18).state == "drifting"
+    found = judged(slots, since, since + 18 + 15)
+    assert found.state == "was drifting"
+    assert found.ratio == pytest.approx(1.5, rel=0.1)
+
+
 def test_fewer_tokens_per_second_are_worse_and_more_are_not() -> None:
     since = MONDAY + 30 * DAY
     slower = world(31, 7, factor=0.6, since=since)

@@ -42,3 +42,12 @@ def test_a_request_that_leaves_the_agents_tool_unanswered_may_be_that_tools_own(
     assert proved()
     assert not proved([])
     assert not proved(["toolu-of-another-call"])
+
+    unread = Scene().call(tools=1).ran(0)
+    request = unread.request(
+        tool_result_ids=[], history_len=None, message_digests=[], first_user_digest=None, unreadable="too large"
+    )
+    for _ in range(2):
+        unread.attempt(ReplyFacts(status=500, provider_id=True), outcome="error", request=request)
+    ctx = Context.of(unread.end(1).assembly(), DEFAULT_THRESHOLDS)
+    assert not call_event(ctx, ctx.troubles[0]).proved

@@ -90,6 +90,10 @@ def test_a_stop_that_the_trial_asked_its_own_door_for_is_not_infra(named: dict[s
     assert "own side" in verdict.sentence
 
 
+def test_a_stop_whose_client_left_before_the_answer_was_asked_for_all_the_same() -> None:
+    assert stopped_at_the_door({"status": None}).cause == "harness.killed"
+
+
 @pytest.mark.parametrize("other", [{"container_id": "c1" * 32}, {"status": 404}, {"action": "wait"}])
 def test_a_request_of_the_trials_that_stopped_nothing_explains_no_stop(other: dict[str, object]) -> None:
     assert stopped_at_the_door(other).cause == "container.killed"

@@ -23,7 +23,7 @@ def broken_off(told: Scene, *, ended_by: str = "process", lost: bool = True, exi
 def test_an_engine_that_died_under_the_last_command_is_suspected_and_ended_the_trial() -> None:
     verdict = broken_off(Scene().call().ran(0).call()).call(tools=0).end(1).verdict()
     assert summary(verdict) == ("infra", "suspected", "runtime.exec_lost", 2)
-    assert ended(verdict) == ("runtime.exec_lost", "proved", 2)
+    assert ended(verdict) == ("runtime.exec_lost", "suspected", 2)
     assert "broke off" in verdict.sentence
 
 
