@@ -14,6 +14,7 @@ Prometheus expects.  **Source:** prometheus-client 0.26 `choose_encoder`; OpenMe
 from __future__ import annotations
 
 import time
+from collections import Counter as Counting
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -23,7 +24,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import choose_encoder
 
 from fairtrial.middleware.core import semconv
-from fairtrial.middleware.core.observations import AttemptEnded, Observation, OomKill, TrialStarted, decode
+from fairtrial.middleware.core.observations import (
+    AttemptEnded,
+    AttemptStarted,
+    Observation,
+    OomKill,
+    TrialStarted,
+    decode,
+)
 from fairtrial.middleware.core.records import Blame, ContainerUse, Trial
 
 WAIT_BUCKETS: Final = (
@@ -92,6 +100,8 @@ class Metrics:
         self._traces: OrderedDict[str, str] = OrderedDict()
         self._heard: dict[str, float] = {}
         """Open trial -> CLOCK_MONOTONIC of its last observation, s."""
+        self._calling: Counting[str] = Counting()
+        """Open trial -> its calls that have not ended: one without a call may simply be over, and nobody said so."""
         self._own: dict[tuple[Counter, str], int] = {}
         api = ("provider", "model")
 
@@ -133,7 +143,7 @@ class Metrics:
         self._open.set_function(lambda: float(len(self._heard)))
         self._silent = Gauge(
             semconv.M_SILENT_TRIAL,
-            "Time since the last observation of the open trial that is silent longest.",
+            "Time since the last observation of the trial that is silent longest with a call open.",
             registry=registry,
         )
         self._silent.set_function(self._longest_silence)
@@ -146,6 +156,7 @@ class Metrics:
             ("cause", "grade"),
         )
         self._dropped = counter(semconv.M_DROPPED, "What fairtrial itself lost.", ("what",))
+        self._unassigned = counter(semconv.M_UNASSIGNED, "Requests that were given to no trial, by why.", ("why",))
         self._errors = counter(semconv.M_ERRORS, "Faults of fairtrial itself that it went on after.", ("where",))
         self._lag = histogram(semconv.M_LAG, "How late the relay's event loop was, of each attempt.", (), _LAG_BUCKETS)
         self._spans = Gauge(semconv.M_SPANS, "Spans by what became of them.", ("state",), registry=registry)
@@ -158,6 +169,10 @@ class Metrics:
         trial = observation.subject.trial
         if trial in self._heard:
             self._heard[trial] = self._now()
+            if observation.kind == AttemptStarted.kind:
+                self._calling[trial] += 1
+            elif observation.kind == AttemptEnded.kind and self._calling[trial] > 0:
+                self._calling[trial] -= 1
         if observation.kind not in (AttemptEnded.kind, OomKill.kind, TrialStarted.kind):
             return
         self._safely("observation", self._count, observation)
@@ -171,11 +186,21 @@ class Metrics:
     def closed(self, trial: Trial) -> None:
         """A trial was judged; a revised verdict of it is not counted again."""
         was_open = self._heard.pop(trial.trial, None) is not None
+        self._calling.pop(trial.trial, None)
         if was_open or trial.verdict is None or trial.verdict.revision <= 1:
             self._safely("trial", self._count_trial, trial)
 
-    def own(self, *, dropped: Mapping[str, int], errors: Mapping[str, int], spans: Mapping[str, int]) -> None:
+    def own(
+        self,
+        *,
+        dropped: Mapping[str, int],
+        errors: Mapping[str, int],
+        spans: Mapping[str, int],
+        unassigned: Mapping[str, int] | None = None,
+    ) -> None:
         """Our own counters, as sums since the start of the process."""
+        for why, total in (unassigned or {}).items():
+            self._raise_to(self._unassigned, why, total)
         for what, total in dropped.items():
             self._raise_to(self._dropped, what, total)
         for where, total in errors.items():
@@ -278,7 +303,8 @@ class Metrics:
 
     def _longest_silence(self) -> float:
         now = self._now()
-        return max((now - heard for heard in tuple(self._heard.values())), default=0.0)
+        silent = (now - heard for trial, heard in tuple(self._heard.items()) if self._calling[trial])
+        return max(silent, default=0.0)
 
 
 def _between(since: str | None, until: str | None) -> float | None:

@@ -98,6 +98,8 @@ class ManyTrials:
         if traces_asked_for():
             self._traces = Traces(Path(hello.store), journal, host=host.name, config=settings.export)
         self._lost_records = 0
+        self._lost_before: int | None = None
+        """Spans that this store's traces had lost before our time."""
         self._metrics: Metrics | None = None
         if serve.metrics is not None:
             from fairtrial.exporters.prometheus import Metrics  # late: only who is scraped pays for it
@@ -267,6 +269,8 @@ class ManyTrials:
         if self._metrics is None:
             return
         spans = Counts() if self._traces is None else self._traces.counts()
+        if self._lost_before is None:
+            self._lost_before = spans.lost
         errors: Counter[str] = Counter({"tracker": self._tracker.faults})
         for (event, _label), times in self._journal.counts.items():
             errors[event] += times
@@ -274,10 +278,10 @@ class ManyTrials:
             dropped={
                 "records": self._lost_records,
                 "rows": self._writer.kept_in_memory,
-                "spans": spans.lost,
-                "unassigned": sum(self._resolver.unassigned.values()),
+                "spans": spans.lost - self._lost_before,
             },
             errors=errors,
+            unassigned=self._resolver.unassigned,
             spans={"produced": spans.produced, "exported": spans.exported, "pending": spans.pending},
         )
 

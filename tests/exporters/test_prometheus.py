@@ -12,6 +12,7 @@ from prometheus_client.samples import Sample
 from fairtrial.exporters.prometheus import OTHER, Metrics
 from fairtrial.middleware.core.observations import (
     AttemptEnded,
+    AttemptStarted,
     Host,
     Observation,
     OomKill,
@@ -176,28 +177,35 @@ def test_a_closed_trial_is_counted_once_and_a_revision_is_not() -> None:
     assert value_of(metrics, "fairtrial_container_egress_bytes_total") == 1000
 
 
-def test_a_silent_trial_ages_and_an_observation_makes_it_young() -> None:
+def test_a_trial_that_is_silent_in_a_call_ages_and_one_without_a_call_may_be_over() -> None:
     clock = [100.0]
     metrics = Metrics(version="1", now=lambda: clock[0])
-    assert value_of(metrics, "fairtrial_longest_silent_trial_seconds") == 0
+    silence = "fairtrial_longest_silent_trial_seconds"
+    assert value_of(metrics, silence) == 0
     metrics.opened("t")
     metrics.opened("u")
+    metrics.take(seen(AttemptStarted(attempt="a"), trial="t"))
     clock[0] = 160.0
-    assert value_of(metrics, "fairtrial_longest_silent_trial_seconds") == 60
+    assert value_of(metrics, silence) == 60
+    metrics.take(seen(AttemptStarted(attempt="b"), trial="u"))
+    assert value_of(metrics, silence) == 60
     metrics.take(seen(attempt(), trial="t"))
     metrics.take(seen(attempt(), trial="nobody"))
-    assert value_of(metrics, "fairtrial_longest_silent_trial_seconds") == 60
+    clock[0] = 170.0
+    assert value_of(metrics, silence) == 10
     metrics.take(seen(attempt(), trial="u"))
-    assert value_of(metrics, "fairtrial_longest_silent_trial_seconds") == 0
+    clock[0] = 900.0
+    assert value_of(metrics, silence) == 0
 
 
 def test_our_own_sums_only_grow() -> None:
     metrics = Metrics(version="1")
     metrics.own(dropped={"records": 3}, errors={"dialect": 1}, spans={"pending": 9})
-    metrics.own(dropped={"records": 5}, errors={"dialect": 1}, spans={"pending": 2})
+    metrics.own(dropped={"records": 5}, errors={"dialect": 1}, spans={"pending": 2}, unassigned={"twins": 4})
     assert value_of(metrics, "fairtrial_own_dropped_total", what="records") == 5
     assert value_of(metrics, "fairtrial_own_errors_total", where="dialect") == 1
     assert value_of(metrics, "fairtrial_own_spans", state="pending") == 2
+    assert value_of(metrics, "fairtrial_api_unassigned_total", why="twins") == 4
 
 
 def test_an_observation_that_cannot_be_read_is_counted_and_raises_nothing() -> None:
