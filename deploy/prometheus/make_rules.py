@@ -297,21 +297,12 @@ def _state() -> Iterator[str]:
     yield "    rules:"
     yield from _alert(
         "FairtrialHungTrial",
-        # Said after 20 minutes: `serve.idle_s` closes a silent trial after 30.
+        # Silent within a call: a trial without one may simply be over, since nobody tells `serve` so.
         "fairtrial_longest_silent_trial_seconds > 900\nand fairtrial_open_trials > 0",
         "5m",
         "{severity: warn, cause: hung_trial}",
-        "A trial on {{ $labels.instance }} was not heard of for {{ $value | humanizeDuration }}.",
+        "A call of a trial on {{ $labels.instance }} is open and silent for {{ $value | humanizeDuration }}.",
         "fairtrial trials shows it; its last step says what it waits for.",
-    )
-    yield from _alert(
-        "FairtrialNoCalls",
-        "sum by (instance) (fairtrial_open_trials) > 0\n"
-        f"unless on (instance) sum by (instance) ({_grown('fairtrial_api_attempts_total', '15m')}) > 0",
-        "5m",
-        "{severity: warn, cause: no_calls}",
-        "Trials are open on {{ $labels.instance }} and no call passed for 20 minutes.",
-        "Check that the agents' base URL is the door's.",
     )
     yield from _alert(
         "FairtrialOwnLosses",

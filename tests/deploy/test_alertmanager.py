@@ -47,7 +47,7 @@ def test_each_alert_goes_to_those_who_can_act(repo_root: Path) -> None:
         "FairtrialOwnLag": "fairtrial",
     }
     found = {name: receiver(repo_root, labels) for name, labels in alerts(repo_root).items()}
-    assert len(found) == 13
+    assert len(found) == 12
     assert {name: where for name, where in found.items() if where != "evals"} == due
 
 

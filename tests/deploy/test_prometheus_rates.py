@@ -220,7 +220,7 @@ def host(*, silent_s: str, calls: str | None, lost: str, up: str) -> Series:
 def test_hung_trials_silence_our_own_losses_and_our_death_are_said(rules: str, tmp_path: Path) -> None:
     sick = host(silent_s="1500+0x40", calls=None, lost="0+5x40", up="0+0x40")
     well = host(silent_s="60+0x40", calls="0+9x40", lost="5+0x40", up="1+0x40")
-    for alert in ("FairtrialHungTrial", "FairtrialNoCalls", "FairtrialOwnLosses", "FairtrialDown"):
+    for alert in ("FairtrialHungTrial", "FairtrialOwnLosses", "FairtrialDown"):
         assert "h:1" in woken(rules, tmp_path / alert, sick, alert, "150m"), alert
         assert woken(rules, tmp_path / f"well-{alert}", well, alert, "150m") == "", alert
 
@@ -231,10 +231,10 @@ def test_a_silent_trial_is_said_before_it_is_closed_for_its_silence(rules: str, 
     calls = " ".join(["1", *["2"] * 39])
     series = host(silent_s=minutes, calls=calls, lost="0+0x40", up="1+0x40")
     series[1]["values"] = "1+0x29 0+0x10"
-    for alert in ("FairtrialHungTrial", "FairtrialNoCalls"):
-        assert woken(rules, tmp_path / f"early-{alert}", series, alert, "14m", step="1m") == "", alert
-        assert woken(rules, tmp_path / f"due-{alert}", series, alert, "23m", step="1m"), alert
-        assert woken(rules, tmp_path / f"over-{alert}", series, alert, "32m", step="1m") == "", alert
+    alert = "FairtrialHungTrial"
+    assert woken(rules, tmp_path / "early", series, alert, "14m", step="1m") == ""
+    assert woken(rules, tmp_path / "due", series, alert, "23m", step="1m")
+    assert woken(rules, tmp_path / "over", series, alert, "32m", step="1m") == ""
     slow = without(rules, "for: 5m", "for: 15m")
     assert woken(slow, tmp_path / "slow", series, "FairtrialHungTrial", "29m", step="1m") == ""
 
