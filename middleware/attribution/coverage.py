@@ -130,7 +130,7 @@ class Watch:
         by: list[str] = []
         watched = [c for c in self._case.containers.values() if c.role != "verifier"]
         for container in watched:
-            ids = self._own_counter(container)
+            ids = self._own_counter(container, all_explained=whole_host is not None and self._explains(whole_host[0]))
             if ids is None:
                 return MemoryWatch(
                     seen=False, by=(), why_not=f"the kill counter of {_name(container)} was not read in time"
@@ -178,8 +178,17 @@ class Watch:
         calls = self._case.main_calls
         return calls[0].ended_ns or calls[0].started_ns if calls else None
 
-    def _own_counter(self, container: ContainerCase) -> list[str] | None:
-        """Ids of the readings of the container's own count of kills, or None if a kill could have been missed."""
+    def _explains(self, delta: int) -> bool:
+        """Whether every kill that the host counted has a place: in other containers, or in those that were watched."""
+        others = sum(1 for _, v in self._case.unplaced_records if _OTHER_CONTAINER.search(v.task_memcg or ""))
+        ours = sum(v.delta for group in self._case.kills for _, v in group.counted)
+        return others + ours >= delta
+
+    def _own_counter(self, container: ContainerCase, *, all_explained: bool) -> list[str] | None:
+        """Ids of the readings of the container's own count of kills, or None if a kill could have been missed.
+
+        `all_explained`: each kill of the host is known to have been elsewhere, or to be counted.
+        """
         counted = [p for p, v in container.readings if v.oom_kill is not None]
         if not counted:
             return None
@@ -190,7 +199,8 @@ class Watch:
         if container.id == "own":
             # It is older than the trial, and what began in it may have gone elsewhere: it must have been read in time.
             begin = self._first_work_ns()
-            if len(counted) < 2 or (begin is not None and counted[0].at_ns > begin):
+            late = begin is not None and counted[0].at_ns > begin
+            if len(counted) < 2 or (late and not all_explained):
                 return None
         return [counted[0].id, last.id] if len(counted) > 1 else [last.id]
 

@@ -115,3 +115,12 @@ def test_the_commands_own_counter_must_have_been_read_before_its_first_work() ->
     told.counters = True
     told.node_kills += 1
     assert not watch(told.read().waited().call(tools=0).end(1)).memory().seen
+
+
+def test_a_late_look_at_the_commands_own_counter_does_not_matter_where_every_kill_is_known_to_be_anothers() -> None:
+    told = Scene(box=False, counters=False).call(tools=1).waited()
+    told.counters = True
+    told.node_kills += 1
+    other = "/docker/" + "d" * 64
+    told.tell(KernelOomKill(victim=Victim(comm="tail", pid=9), oom_memcg=other, task_memcg=other))
+    assert watch(told.read().waited().call(tools=0).end(1)).memory().seen
