@@ -209,6 +209,19 @@ class DockerEvents:
         """Whether questions to the engine are open."""
         return bool(self._tasks)
 
+    @property
+    def judging(self) -> bool:
+        """Whether it is not decided yet whose some container is."""
+        return any(state.judging for state in self._states.values())
+
+    def say_unjudged(self) -> None:
+        """The end came before it was decided whose some container is."""
+        self._partial(
+            "unjudged",
+            "partial: a container was not joined, because the command ended before the engine said whose it is",
+            containers_missed=True,
+        )
+
     def live_execs(self, container_id: str) -> list[str]:
         """Execs without an end."""
         state = self._states.get(container_id)
@@ -338,6 +351,19 @@ class DockerEvents:
         state.judging = True
         self._spawn(self._judge_now(state), "judge")
 
+    def _judged(self, facts: ContainerFacts, others: int) -> Join | Refused:
+        made_here = facts.id in self._made_here
+        return judge(
+            facts,
+            trial_id=self._trial_id,
+            started_ns=self._started_ns,
+            others=others,
+            others_until_ns=self._others_until_ns,
+            skew_ns=self._skew_ns,
+            made_here=made_here,
+            made_elsewhere=not made_here and presence.is_claimed(self._upstream.url, facts.id),
+        )
+
     async def _judge_now(self, state: ContainerState) -> None:
         facts = parse_container(await self._adapter.container(state.container_id))
         if facts is None:
@@ -347,19 +373,10 @@ class DockerEvents:
             state.waiting.clear()
             return
         others = self.look_for_others()
-        if others and state.container_id not in self._made_here:
-            await asyncio.sleep(_CLAIM_S)
-        made_here = state.container_id in self._made_here
-        answer = judge(
-            facts,
-            trial_id=self._trial_id,
-            started_ns=self._started_ns,
-            others=others,
-            others_until_ns=self._others_until_ns,
-            skew_ns=self._skew_ns,
-            made_here=made_here,
-            made_elsewhere=not made_here and presence.is_claimed(self._upstream.url, state.container_id),
-        )
+        answer = self._judged(facts, others)
+        if isinstance(answer, Refused) and answer.ambiguous:
+            await asyncio.sleep(_CLAIM_S)  # whose door it passed may be said in a moment
+            answer = self._judged(facts, others)
         state.judging = False
         if isinstance(answer, Refused):
             state.refused = answer.why

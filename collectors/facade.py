@@ -200,8 +200,10 @@ class Collectors:
         deadline_ns = time.monotonic_ns() + int(deadline_s * 1e9)
         if self._docker is not None:
             docker = self._docker
+            # A kill that nobody has a place for may have been in a container that the engine still has to tell of.
+            patience_s = deadline_s if self.struck else _NOT_UP_S
             if not docker.tried:
-                await self._until(lambda: docker.tried, _NOT_UP_S, deadline_ns)
+                await self._until(lambda: docker.tried, patience_s, deadline_ns)
                 if not docker.tried:
                     self._docker_source.emit(
                         CoverageChanged(
@@ -214,7 +216,9 @@ class Collectors:
                     )
             if docker.up:
                 await self._until(lambda: False, _IN_FLIGHT_S, deadline_ns)
-            await self._until(lambda: not docker.busy, _NOT_UP_S, deadline_ns)
+            await self._until(lambda: not docker.busy, patience_s, deadline_ns)
+            if docker.judging:
+                docker.say_unjudged()
             if docker.joined:
                 await self._until(self._quiet, _GRACE_S, deadline_ns)
         if self._unread_kills():
@@ -537,6 +541,15 @@ class Collectors:
         """By the kernel log."""
         self._kernel_log.drain()
         return self._joiner.joined.get(container_id, [])
+
+    @property
+    def struck(self) -> bool:
+        """Whether a kill that the node counted may yet turn out to be of a container that the engine has to tell of."""
+        if self._docker is None or (self._docker.tried and not self._docker.busy):
+            return False
+        now = self._host.oom_kill()
+        counted = sum(self._counted.values()) + sum(watcher.kills_seen for watcher in self._watchers.values())
+        return now is not None and self._kills_at_start is not None and now - self._kills_at_start > counted
 
     def unexplained_kills(self) -> int | None:
         """Of the node, since our start."""

@@ -55,6 +55,8 @@ from fairtrial.middleware.wire.docker import DockerTracker
 from fairtrial.middleware.wire.exchange import ExchangeTracker
 
 FINISH_PLAIN_S: Final = 0.05
+FINISH_STRUCK_S: Final = 0.6
+"""The same where the node counted a kill that has no place yet: its container may have to be asked for first."""
 FINISH_WATCHED_S: Final = 1.0
 """How long late evidence of watched containers is waited for: an oom event may come after the exec's end."""
 FLUSH_S: Final = 0.5
@@ -301,7 +303,8 @@ class ObservedTrial:
                 self._journal.note(RecordIgnored(label=door, detail=detail))
         if self._collectors is not None:
             try:
-                await self._collectors.finish(FINISH_WATCHED_S if self._watched else FINISH_PLAIN_S)
+                late_s = FINISH_STRUCK_S if self._collectors.struck else FINISH_PLAIN_S
+                await self._collectors.finish(FINISH_WATCHED_S if self._watched else late_s)
             except Exception as error:  # noqa: BLE001 - the verdict is due whatever a collector does
                 self._journal.note(CollectorFailed(label="finish", detail=repr(error)))
         ended_mono_ns = clock.mono_ns() if self._exit_mono_ns is None else self._exit_mono_ns
