@@ -32,6 +32,7 @@ class Pair(Downward):
 
     def __init__(self, relay: Owner, route: Route, client: Link, conn: int, peer: str) -> None:
         super().__init__(relay, route, client, conn)
+        self.peer = peer
         if route.lead is not None:
             self._queue = Queue(route.lead)
         client.watch_fin = route.policy.client_eof != "half"

@@ -92,8 +92,16 @@ class Trust:
 
     def warm_up(self) -> None:
         """Begin to read in a thread, before the first dial asks for it."""
-        if self._context is None:
+        if self._context is not None and not (self._context.done() and self._context.exception() is not None):
+            return
+        try:
             self._context = self._loop.run_in_executor(None, self._load)
+        except RuntimeError:  # no thread can be made: then here and now, which holds up the loop once
+            self._context = self._loop.create_future()
+            try:
+                self._context.set_result(self._load())
+            except Exception as error:  # noqa: BLE001 - as the thread would have told it
+                self._context.set_exception(error)
 
     async def context(self) -> ssl.SSLContext:
         """The context, as soon as it is read; a caller that is cancelled cancels no other's."""
@@ -137,7 +145,8 @@ def _hidden_system_store() -> list[str]:
 def _of_tls(error: OSError) -> bool:
     """Whether OpenSSL has said so, if it is loaded at all: its numbers are no errno."""
     ssl = sys.modules.get("ssl")
-    return ssl is not None and isinstance(error, ssl.SSLError)
+    # While a thread is importing it the module is there and its names are not.
+    return isinstance(error, getattr(ssl, "SSLError", ()))
 
 
 class Dialler:

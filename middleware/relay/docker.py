@@ -106,8 +106,8 @@ class DockerDoor:
             why = None
             try:
                 socket.create_connection(address, timeout=_PING_S).close()
-            except OSError as error:
-                why = error.strerror or str(error)
+            except (OSError, ValueError) as error:
+                why = getattr(error, "strerror", None) or str(error)
             with suppress(RuntimeError):  # the run was faster than a silent engine, and is over
                 loop.call_soon_threadsafe(tell, why)
 

@@ -72,7 +72,10 @@ class EngineDoor:
             await asyncio.wait([ping], timeout=_FAR_S)
         silent: str | None = None
         if ping.done():
-            silent = ping.result()
+            try:
+                silent = ping.result()
+            except Exception as error:  # noqa: BLE001 - no fault of ours may keep the command from its engine
+                silent = f"{type(error).__name__}: {error}"
         else:
             ping.cancel()
             if not door.reached:

@@ -313,6 +313,10 @@ class FeedSender:
                 sent = sock.sendmsg(batch, (), socket.MSG_NOSIGNAL)
             except (BlockingIOError, InterruptedError):
                 sent = 0
+            except OSError:
+                if self._partial is None:  # taken from the queue already: `detach` counts it as lost
+                    self._partial = memoryview(b"".join(batch))
+                raise
             self._waiting -= sent
             self.stats.sent_bytes += sent
             if sent < size:

@@ -46,7 +46,7 @@ class PairState:
         "_lessons", "_loop", "_msg", "_note_first", "_open_request", "_opened_ns", "_paused", "_pending",
         "_pending_bytes", "_queue", "_record", "_record_whole", "_refusing", "_refusing_as", "_relay", "_requests",
         "_responses", "_route", "_said", "_settings", "_switching", "_timer", "_trial", "_tunnel", "_unseen",
-        "_up_blind", "_upstream", "account", "conn",
+        "_up_blind", "_upstream", "account", "conn", "peer",
     )  # fmt: skip
 
     def __init__(self, relay: Owner, route: Route, client: Link, conn: int) -> None:
@@ -61,6 +61,8 @@ class PairState:
         self._counters = relay.counters
         self._route = route
         self.conn = conn
+        self.peer = ""
+        """The client's address, as OPEN tells it."""
         self._client = client
         self._dialler = route.dialler
         self._queue: Queue | None = None

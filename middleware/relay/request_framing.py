@@ -244,10 +244,16 @@ def _goes_on(data: bytes, start: int) -> bool:
     return b" HTTP/1." in data[start : data.find(b"\n", start)] and _LOOSE_END.search(data, start) is None
 
 
+_EMPTY_BYTES: Final = 64
+"""Empty lines before a head: RFC 9112 section 2.2 asks for one to be ignored."""
+
+
 def _hopeless(data: bytes, pos: int, start: int) -> str | None:
     """Why the unfinished head at `pos` (`start`: behind its empty lines) will never become a good one, or None."""
     if len(data) - pos > MAX_HEAD_BYTES:
         return "head over 64 KiB"
+    if start - pos > _EMPTY_BYTES:  # each read looks at them anew
+        return "empty lines in place of a head"
     if start < len(data) and not could_begin(data[start]) and data[start:] != b"\r":
         return "not HTTP/1"
     if has_bare_line_end(data[start:]):

@@ -22,7 +22,7 @@ from fairtrial.middleware.relay.heads import RequestHead
 from fairtrial.middleware.relay.model import ModelDoor
 from fairtrial.middleware.relay.settings import Upstream
 
-_ACCESS: Final = re.compile(rb"\r\nx-fairtrial-access:[ \t]*([^\r\n]*?)[ \t]*\r\n", re.IGNORECASE)
+_ACCESS: Final = re.compile(rb"\r\nx-fairtrial-access:([^\r\n]*)\r\n", re.IGNORECASE)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,127}")
 
 
@@ -39,8 +39,11 @@ class PathTokens(Mapping[str, str]):
     def __getitem__(self, token: str) -> str:
         if self._secret is not None:
             secret, dot, name = token.partition(".")
-            if not self.admits(secret.encode("latin-1")) or (dot and _NAME.fullmatch(name) is None):
+            if not self.admits(secret.encode("latin-1")):
                 raise KeyError(token)
+            if dot and _NAME.fullmatch(name) is None:
+                # Never passed on as a path like any other: the secret is in it.
+                raise HeadRefused("the trial's name behind its access token is none", "403 Forbidden")
             return name
         if _NAME.fullmatch(token) is None:
             raise KeyError(token)
@@ -68,7 +71,7 @@ class ServeDoor(ModelDoor):
         new, trial = super().rewrite(head)
         if self._guarded and trial is None:
             said = _ACCESS.search(head.raw) if head.has_own_lines else None
-            if said is None or not self._admits(said[1]):
+            if said is None or not self._admits(said[1].strip(b" \t")):
                 raise HeadRefused(
                     "it bears no valid access token (/t/TOKEN/ before the path, or x-fairtrial-access)", "403 Forbidden"
                 )

@@ -28,7 +28,10 @@ class DrainingRelay(Relay):
     async def drain(self, grace_s: float, *, fresh_s: float = FRESH_S) -> int:
         """Take no new connection, let open ones end for `grace_s` seconds; how many had to be cut."""
         for door in self.doors:
-            self._accept(door.listener, door)
+            before = -1
+            while self.counters.connections != before:  # a crowd: each look takes a batch
+                before = self.counters.connections
+                self._accept(door.listener, door)
         self.stop_listening()
         began_ns = monotonic_ns()
         while self._pairs and monotonic_ns() - began_ns < grace_s * 1e9:
@@ -46,7 +49,11 @@ class DrainingRelay(Relay):
         return b"".join(
             encode_json(
                 Kind.OPEN,
-                {"door": pair._route.label, "upstream": pair._route.upstream.url},  # noqa: SLF001 - the engine's owner
+                {
+                    "door": pair._route.label,  # noqa: SLF001 - the engine's owner
+                    "upstream": pair._route.upstream.url,  # noqa: SLF001
+                    "peer": pair.peer,
+                },
                 conn=pair.conn,
                 t_ns=monotonic_ns(),
             )

@@ -137,6 +137,10 @@ class ProxySettings:
         if not value or self.bypasses(upstream.host, upstream.port):
             return None
         parts = urlsplit(value if "://" in value else f"http://{value}")
+        try:
+            _ = parts.port
+        except ValueError:  # its text would repeat a piece of a password that holds a bare / or #
+            raise ValueError("the proxy's address cannot be read: quote what is special in its password") from None
         if parts.scheme in ("socks5", "socks5h", "socks") and parts.hostname:
             login = (unquote(parts.username), unquote(parts.password or "")) if parts.username is not None else None
             return Proxy(parts.hostname, parts.port or 1080, socks=True, login=login)

@@ -61,11 +61,12 @@ class TlsLink(Link):
         context: ssl.SSLContext,
         server_name: str,
     ) -> None:
-        super().__init__(loop, sock, watch)
-        self._plain = False
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
+        # Before the socket is watched: a name that is none raises here.
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
+        super().__init__(loop, sock, watch)
+        self._plain = False
         self._handshake: asyncio.Future[None] | None = None
 
     async def handshake(self) -> None:

@@ -142,6 +142,19 @@ async def test_a_dead_reader_is_told_once_and_a_new_one_begins_at_a_record() -> 
     far.close()
 
 
+async def test_what_was_in_hand_when_the_reader_died_is_counted_and_its_room_is_free_again() -> None:
+    near, far = socket.socketpair()
+    sender = FeedSender(near)
+    far.close()
+    for _ in range(20):
+        sender.record(Kind.NOTE, b"x" * 1000, 1)
+    sender.flush_now()
+    assert sender.stats.deaths == 1
+    assert sender.stats.lost_records == 20
+    assert sender.waiting_bytes == 0
+    sender.close()
+
+
 def test_it_takes_records_before_a_loop_runs_and_drains_without_one() -> None:
     near, far = pair()
     feed = FeedSender(near)

@@ -330,3 +330,12 @@ def test_the_short_path_of_streams_tells_the_same_as_the_long_one(pieces: list[b
             events.append(framer.wire_bytes)
         told.append(events)
     assert told[0] == told[1]
+
+
+def test_a_few_empty_lines_before_a_head_are_ignored_and_a_flood_of_them_is_no_head() -> None:
+    few = RequestFramer(docker=False)
+    assert any(isinstance(event, RequestHead) for event in few.feed(b"\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"))
+    flood = RequestFramer(docker=False)
+    (bad,) = flood.feed(b"\r\n" * 40)
+    assert isinstance(bad, BadRequest)
+    assert "empty lines" in bad.reason

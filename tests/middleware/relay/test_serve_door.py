@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairtrial.middleware.relay.serve_door import PathTokens
+from fairtrial.middleware.relay.coupled import HeadRefused
+from fairtrial.middleware.relay.serve_door import _ACCESS, PathTokens
 
 SECRET = "0123456789abcdef0123456789abcdef"
 
@@ -26,11 +27,21 @@ def test_a_guarded_door_takes_its_secret_with_or_without_a_name() -> None:
     assert tokens.get(f"{SECRET}.with.dots") == "with.dots"
 
 
-@pytest.mark.parametrize(
-    "token", ["", "django-1", SECRET[:-1], SECRET + "0", f"{SECRET}.", f"{SECRET}.a b", f"x{SECRET}.a", "\xff" * 32]
-)
+@pytest.mark.parametrize("token", ["", "django-1", SECRET[:-1], SECRET + "0", f"x{SECRET}.a", "\xff" * 32])
 def test_and_nothing_else(token: str) -> None:
     assert PathTokens(SECRET).get(token) is None
+
+
+@pytest.mark.parametrize("token", [f"{SECRET}.", f"{SECRET}.a b", f"{SECRET}.bad%20name"])
+def test_a_secret_with_a_bad_name_is_refused_and_never_passed_on_as_a_path(token: str) -> None:
+    with pytest.raises(HeadRefused, match="name"):
+        PathTokens(SECRET).get(token)
+
+
+def test_the_header_is_taken_whole_and_trimmed() -> None:
+    said = _ACCESS.search(b"GET / HTTP/1.1\r\nX-Fairtrial-Access:  a b \t\r\n\r\n")
+    assert said is not None
+    assert said[1].strip(b" \t") == b"a b"
 
 
 def test_the_secret_in_a_header_is_compared_whole() -> None:

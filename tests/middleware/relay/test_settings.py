@@ -76,3 +76,13 @@ def test_a_proxy_that_we_cannot_speak_to_is_said() -> None:
 def test_the_defaults_are_those_of_run() -> None:
     assert RelaySettings().refuse_bad_heads is False
     assert Counters().open_pairs == 0
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "socks5"])
+def test_a_proxy_whose_password_breaks_its_address_is_said_without_a_piece_of_it(scheme: str) -> None:
+    url = f"{scheme}://user:hun/ter2@proxy:3128"
+    settings = ProxySettings(https_proxy=url)
+    with pytest.raises(ValueError, match="cannot be read") as told:
+        settings.choose(Upstream.parse("a", "https://api.test"))
+    assert "hun" not in str(told.value)
+    assert told.value.__cause__ is None
