@@ -28,7 +28,7 @@ COMPRESSIONS: Final[tuple[Compression, ...]] = ("none", "gzip", "deflate")
 PREFIX: Final = "OTEL_EXPORTER_OTLP_"
 TRACES_PATH: Final = "v1/traces"
 NO_GRPC: Final = (
-    "OTLP over gRPC needs grpcio, which is not installed: `pip install 'fairtrial[grpc]'`, "
+    "OTLP over gRPC needs grpcio, which is not installed: `pip install '.[grpc]'` in its clone, "
     "or set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf and the port of OTLP/HTTP, usually 4318"
 )
 _SAMPLERS: Final = ("always_on", "always_off", "traceidratio")

@@ -441,7 +441,7 @@ def test_grpc_without_grpcio_is_said_with_the_remedy(tmp_path: Path, monkeypatch
         traces.put(a_trial())
         assert traces.close(5).pending == span_count(1)
         assert traces.trouble is not None
-        assert "pip install 'fairtrial[grpc]'" in traces.trouble
+        assert "pip install '.[grpc]'" in traces.trouble
 
 
 WORDS = st.sampled_from(
