@@ -275,7 +275,7 @@ def _insert(database: sqlite3.Connection, row: _Row, trial: str | None, packer: 
         insert_observation(database, row, seen_in=trial, packer=packer)
     elif isinstance(row, _Restore):
         for observation in row.observations:
-            insert_observation(database, observation, seen_in=trial, replace=True, packer=packer)
+            insert_observation(database, observation, seen_in=trial, replace=True)
     elif isinstance(row, _Open):
         owner = row.owner
         open_trial_row(database, row.trial, owner.pid, owner.boot_id, owner.start_ticks)
