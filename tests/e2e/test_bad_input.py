@@ -416,7 +416,9 @@ def test_a_broken_docker_socket_is_said_and_costs_neither_the_run_nor_its_verdic
     finally:
         path.unlink(missing_ok=True)
     assert under.outcome.returncode == 1, under.told()
-    assert under.outcome.stdout.startswith(address + "\n"), "the command's DOCKER_HOST stays as it was"
+    seen = under.outcome.stdout.partition("\n")[0]
+    # An engine that was reached and is slow keeps its door: the command waits there as it would at the engine itself.
+    assert seen.endswith("/docker.sock") if kind is silent_socket else seen == address, seen
     assert not (told := missed(under, STORM)), told
     told_of = under.trial.coverage.collectors.get("docker_events", "")
     assert not told_of.startswith("on"), under.told()
