@@ -9,6 +9,7 @@ import functools
 import http.client
 import os
 import re
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,12 @@ E2E_TIMEOUT_S = 600
 SLOW_TIMEOUT_S = 300
 
 FORBIDDEN_SKIPS: list[str] = []
+
+# A shell without job control starts what it puts behind `&` with these ignored, and every command a test starts would
+# inherit that: Ctrl-C and a closed terminal are what some tests are about.
+for _number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler if _number is signal.SIGINT else signal.SIG_DFL)
 
 
 class _UnixConnection(http.client.HTTPConnection):
