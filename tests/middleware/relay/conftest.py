@@ -1,5 +1,6 @@
-"""Fixtures of the relay's tests: both loops, and a CA file that the relay is told to trust."""
+"""Fixtures of the relay's tests: both loops, a CA file that the relay is told to trust, and `fairtrial serve`."""
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from fairtrial.middleware.relay.settings import RelaySettings
 from tests.middleware.relay.rig import AUTHORITY, Rig, running
+from tests.middleware.relay.serving import AnsweringUpstream, Serve, served
 
 
 @pytest.fixture(params=["uvloop", "asyncio"])
@@ -42,3 +44,17 @@ def any_rig(request: pytest.FixtureRequest, loop_kind: str, ca_file: str) -> Ite
     """Plain and TLS upstreams alike."""
     with running(loop_kind, tls=request.param == "tls", settings=RelaySettings(ca_files=(ca_file,))) as made:
         yield made
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """A home in which `fairtrial serve` is started; what still runs at the end is ended."""
+    with served(tmp_path) as home:
+        yield home
+
+
+@pytest.fixture
+def upstream() -> Iterator[AnsweringUpstream]:
+    """A model API that answers every call."""
+    with contextlib.closing(AnsweringUpstream()) as answering:
+        yield answering

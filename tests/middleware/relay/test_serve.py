@@ -23,24 +23,10 @@ from tests.middleware.relay.serving import (
     ending,
     free_port,
     opening,
-    served,
     until,
 )
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    with served(tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def upstream() -> Iterator[AnsweringUpstream]:
-    answering = AnsweringUpstream()
-    yield answering
-    answering.close()
 
 
 @pytest.fixture

@@ -11,22 +11,9 @@ from typing import Self
 
 import pytest
 
-from tests.middleware.relay.serving import ASK, AnsweringUpstream, Serve, free_port, served, until
+from tests.middleware.relay.serving import ASK, AnsweringUpstream, Serve, free_port, until
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    with served(tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def upstream() -> Iterator[AnsweringUpstream]:
-    answering = AnsweringUpstream()
-    yield answering
-    answering.close()
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.middleware.relay.serving import AnsweringUpstream, Running, Serve, served, until
+from tests.middleware.relay.serving import AnsweringUpstream, Running, Serve, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -16,12 +15,6 @@ WARM_UP = 1500
 TRIALS = 1000
 SLACK_KB = 4096
 """An arena of the allocator or two; 1 000 trials of a leaked 20 KB each would be 20 MB."""
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    with served(tmp_path) as home:
-        yield home
 
 
 def resident_kb(pid: int) -> int:

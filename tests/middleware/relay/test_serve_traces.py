@@ -6,13 +6,11 @@ import contextlib
 import gzip
 import http.server
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.middleware.relay.serving import AnsweringUpstream, Serve, free_port, served, until
+from tests.middleware.relay.serving import AnsweringUpstream, Serve, free_port, until
 
 pytestmark = pytest.mark.slow
 
@@ -45,18 +43,6 @@ class Collector:
     def close(self) -> None:
         self.server.shutdown()
         self.server.server_close()
-
-
-@pytest.fixture
-def serve(tmp_path: Path) -> Iterator[Serve]:
-    with served(tmp_path) as home:
-        yield home
-
-
-@pytest.fixture
-def upstream() -> Iterator[AnsweringUpstream]:
-    with contextlib.closing(AnsweringUpstream()) as answering:
-        yield answering
 
 
 def test_a_drain_hands_over_the_traces_of_all_trials(serve: Serve, upstream: AnsweringUpstream) -> None:
