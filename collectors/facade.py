@@ -180,7 +180,7 @@ class Collectors:
             self._watch_own(str(self._child))
 
     def child_seen_in(self, cgroup: str) -> None:
-        """The run process saw the command in this cgroup (the text of its /proc/PID/cgroup) while we could not look yet.
+        """The run process saw the command in this cgroup (text of its /proc/PID/cgroup) while we could not look yet.
 
         Of no weight while the command lives: then it is asked where it is now.
         """
@@ -194,7 +194,7 @@ class Collectors:
             self._watch_own(str(self._child), places)
 
     def _child_lives_in(self) -> bytes | None:
-        """Its /proc/PID/cgroup; None once it is over: a process that exits is shown in the root of each v1 hierarchy."""
+        """Its /proc/PID/cgroup; None once it is over: one that exits is shown in the root of each v1 hierarchy."""
         if self._child is None:
             return None
         folder = self._proc / str(self._child)
