@@ -2,7 +2,7 @@
 
 What comes in: values that `steps/` and `attribution/` computed.  What goes out: JSON by `msgspec`.
 This file holds shapes only, no rules.  The facts they are computed from are in `observations.py`, the
-closed set of causes in `causes.py`.
+closed set of causes in `causes/`.
 
 Times are RFC 3339 UTC with microseconds (`str`), durations are seconds, sizes bytes.  `None` means *not
 observed*, never 0 or "".  Fields may be added within a schema number, never changed or removed.
