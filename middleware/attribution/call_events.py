@@ -6,9 +6,10 @@ the standing (`calls.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from fairtrial.middleware.attribution.calls import Trouble
+from fairtrial.middleware.attribution.calls import IMPATIENT, Trouble, impatient
 from fairtrial.middleware.attribution.case import AttemptSeen, evidence, no, unknown, upstream, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
@@ -26,8 +27,8 @@ _SHOWN: Final = 4
 """Attempts cited one by one; the rest are counted."""
 
 
-def call_event(ctx: Context, trouble: Trouble) -> Event:
-    """The event that a call's failed attempts add up to."""
+def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None] | None = None) -> Event:
+    """The event that a call's failed attempts add up to; `told`: facts of the rule's own for the cause's template."""
     fault, turn, standing = trouble.fault, trouble.turn, trouble.standing
     cause = CAUSES[fault.cause]
     if standing is Standing.RECOVERED:
@@ -48,11 +49,15 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
         "lag": seconds(last.value.our_lag),
         "bytes_down": size(last.value.bytes_down),
         "error_type": clean(last.value.reply.error_type or "") or None,
+        "quiet": seconds(last.value.quiet_at_end),
+        **(told or {}),
     }
     sentence = fill(fault.said or cause.template, {k: v for k, v in facts.items() if v})
     if standing is Standing.TERMINAL:
         # A client that was stopped from outside had not given up yet: the next attempt might have succeeded.
         open_end = fault.with_end or (fault.blame is Blame.INFRA and bool(ctx.sent_signals))
+        # Nor does anybody know what a client that keeps to `retry-after` would have got.
+        open_end = open_end or (fault.cause == "model_api.rate_limited" and _hasty(trouble))
         differs = unknown(trouble.ids) if open_end else yes(trouble.ids)
         if ctx.case.past_door:
             sentence += " What the client then did past the door was not seen."
@@ -103,7 +108,7 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
         return False
     if trouble.fault.cause == "model_api.rate_limited" and (case.others or case.strangers or case.alike):
         return False  # others spent of the same limit, and a tool of the agent may be one of them
-    if trouble.fault.cause == "model_api.rate_limited" and _beside_itself(ctx, trouble):
+    if trouble.fault.cause == "model_api.rate_limited" and (_hasty(trouble) or _beside_itself(ctx, trouble)):
         return False
     if poisoned(ctx, trouble) or _awaited_by_nobody(ctx, trouble) or _leaves_a_tool_unanswered(ctx, trouble):
         return False
@@ -113,6 +118,11 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
     bare = any(not agent or agent.startswith(BARE_TOOLS) for agent in agents)
     readable = all(a.value.request.history_len is not None for a in trouble.failed)
     return readable and not bare and not case.unread_answered
+
+
+def _hasty(trouble: Trouble) -> bool:
+    """Whether the client asked again and again before the time that it was told to wait."""
+    return len(impatient(trouble.turn.attempts)) >= IMPATIENT
 
 
 def _beside_itself(ctx: Context, trouble: Trouble) -> bool:

@@ -321,6 +321,18 @@ def _abort(attempt: AttemptSeen, *, ends_with: bool, thresholds: Thresholds) -> 
     elif unread_s >= READ_S:
         said = f"the client did not read for {seconds(unread_s)}"
         sentence = f"The client did not read step {{step}}'s reply for {seconds(unread_s)}, and then closed the call."
+    pinged = _pinged(value, thresholds)
+    if pinged is not None and sentence is None:
+        return Fault(
+            cause="harness.watchdog",
+            blame=Blame.HARNESS,
+            best=Grade.SUSPECTED if ends_with else Grade.PROVED,
+            failure=f"the client closed it while pings were coming, {seconds(pinged)} after the last words",
+            abort=True,
+            with_end=ends_with or value.outcome == "proxy_shutdown",
+            silence_s=silence,
+            watchdog_s=limit,
+        )
     # Bytes were coming when it closed: then the API was not what it waited for.
     flowing = value.ttfb is not None and value.silence_at_end is not None and value.silence_at_end < READ_S
     if flowing and sentence is None:
@@ -342,6 +354,18 @@ def _abort(attempt: AttemptSeen, *, ends_with: bool, thresholds: Thresholds) -> 
         silence_s=silence,
         watchdog_s=limit,
     )
+
+
+PING_SHARE: Final = 1 / 3
+"""A silence of any bytes that is this part of the silence of words, or less, shows that pings still came."""
+
+
+def _pinged(value: AttemptEnded, thresholds: Thresholds) -> float | None:
+    """How long a reply had brought pings and no words when its client closed it, s; None when it was not so."""
+    quiet, silence = value.quiet_at_end, value.silence_at_end
+    if quiet is None or silence is None or not value.reply.pings or quiet < thresholds.quiet_s:
+        return None
+    return quiet if silence <= quiet * PING_SHARE else None
 
 
 _REFUSED_LOGIN: Final = frozenset({"EACCES", "13"})
