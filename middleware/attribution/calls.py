@@ -211,6 +211,17 @@ def _failed(
             ended=unknown(ids),
             why_present="the client went on with another prompt and without this reply",
         )
+    gave_up = () if following is None else tuple(sorted(following.calls[0].fell_back - {"non_streaming"}))
+    if turn.main and gave_up and fault.cause.startswith(OUTSIDE_CAUSES) and fault.cause != "model_api.client_error":
+        return Trouble(
+            turn=turn,
+            fault=fault,
+            failed=failed,
+            standing=Standing.DISTORTING,
+            ended=yes([*ids, *(following.calls[0].ids[:1] if following is not None else ())]),
+            why_present="the client gave the turn up and went on with something given up",
+            fell_back=gave_up,
+        )
     lost = turn.calls[0].role == "subagent" and not any(_same_agent(turn, t) and t.completed for t in later)
     # What fairtrial broke itself is never without weight: a direct connection would not have had it.
     lost = lost or fault.blame is Blame.FAIRTRIAL
