@@ -90,6 +90,8 @@ class Case:
         """What the trial's own clients asked of the runtime through its Docker door."""
         self.door_execs: dict[str, Placed] = {}
         """The end of each exec's stream, as the Docker door saw it."""
+        self.notes: list[tuple[Placed, Note]] = []
+        """What the relay and the observer said of themselves, in order."""
         self.host: list[tuple[Placed, HostCounters]] = []
         self.unplaced_records: list[tuple[Placed, KernelOomKill]] = []
         self._attempts: dict[str, AttemptSeen] = {}
@@ -167,6 +169,8 @@ class Case:
                 self.gaps.append((placed, value))
             case DoorState():
                 self.doors.append((placed, value))
+            case Note():
+                self.notes.append((placed, value))
             case TrialStarted():
                 self.options = value.options
             case TrialEnded():

@@ -15,6 +15,7 @@ from itertools import pairwise
 
 from fairtrial.middleware.attribution.case import AttemptSeen
 from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.faults import silence_inside_s
 from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.records import Blame, Ledger
 
@@ -33,10 +34,7 @@ def ledger(ctx: Context) -> Ledger:
             spans.extend(_with_waits(trouble.failed, trouble.turn.attempts))
     for turn in ctx.turns:
         for attempt in turn.attempts:
-            # What the client did not read was not read from the upstream either: that is no silence of its own.
-            gap_s = (attempt.value.max_gap_with_pings or 0.0) - (attempt.value.downstream_blocked or 0.0)
-            if attempt.value.upstream_gap_with_pings is not None:  # nor is what our own loop slept through
-                gap_s = min(gap_s, attempt.value.upstream_gap_with_pings)
+            gap_s = silence_inside_s(attempt)
             if attempt.whole and gap_s >= ctx.thresholds.stall_s:
                 # Where in the call the silence lay is not recorded; in it, it overlaps nothing of the same turn.
                 silent_ns = attempt.ended_ns - round(gap_s * 1e9)

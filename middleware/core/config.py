@@ -222,6 +222,18 @@ class Thresholds:
         default=90.0,
         metadata=_doc("An upstream's silence (pings count as bytes) of at least this long is charged to it, s."),
     )
+    quiet_s: float = dataclasses.field(
+        default=20.0,
+        metadata=_doc("A client that closes a reply with pings and no words for at least this long had a watchdog, s."),
+    )
+    storm_attempts: float = dataclasses.field(
+        default=20.0,
+        metadata=_doc("So many attempts that could not succeed, for one step, are a retry storm of the harness."),
+    )
+    ledger_share: float = dataclasses.field(
+        default=0.1,
+        metadata=_doc("Outside time below this part of the limit that fired is not why it fired."),
+    )
     lag_share: float = dataclasses.field(
         default=0.5,
         metadata=_doc("Part of a client's wait that our own relay must have caused for `observer.lag`."),

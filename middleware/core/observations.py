@@ -337,6 +337,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """The same of the longest silence between any bytes, s."""
     silence_at_end: float | None = None
     """Silence before the end (any byte counts), s."""
+    quiet_at_end: float | None = None
+    """The same where pings and comments do not count as bytes, s; None before the first byte."""
     downstream_blocked: float | None = None
     """How long the client did not read, so that the upstream was not read either, s."""
     blocked_before_end: float | None = None

@@ -86,6 +86,7 @@ def attempt_ended(
         upstream_gap=stalls.upstream_gap_s,
         upstream_gap_with_pings=stalls.upstream_gap_with_pings_s,
         silence_at_end=round(max(0, ended_ns - since_ns) / 1e9, 6),
+        quiet_at_end=None if stalls.last_spoken_ns is None else _seconds(stalls.last_spoken_ns, ended_ns),
         downstream_blocked=round(stalls.blocked_ns / 1e9, 6),
         blocked_before_end=stalls.blocked_before_s(started_ns, ended_ns),
         upload_blocked=round(stalls.upload_blocked_ns / 1e9, 6),

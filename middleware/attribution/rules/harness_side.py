@@ -18,6 +18,7 @@ from fairtrial.middleware.attribution.calls import Trouble
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS
 from fairtrial.middleware.attribution.events import Event, Standing
+from fairtrial.middleware.attribution.rules import harness_timers
 from fairtrial.middleware.attribution.sentences import fill, signal_name
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Grade
@@ -26,7 +27,10 @@ from fairtrial.middleware.core.records import Grade
 def find(ctx: Context) -> list[Event]:
     """Events on the client's side of the door."""
     found: list[Event] = []
+    timer = harness_timers.timer_of(ctx)
     for trouble in ctx.troubles:
+        if harness_timers.owns(trouble, timer):
+            continue
         if trouble.fault.cause == "model_api.client_error":
             found.append(call_event(ctx, trouble))
         elif trouble.fault.cause.startswith("harness."):

@@ -119,10 +119,12 @@ MODEL_API: Final = (
         "model_api",
         (I, M),
         SUSPECTED,
-        "The model API failed on one request body while other bodies to the same model passed.",
-        "Report the request to the provider.",
-        note="5xx at least three times for one body while others pass within 60 s",
+        "The model API failed {attempts} on step {step}'s request ({statuses} within {seconds}) while other requests "
+        "to the same model passed within a minute, so the request itself may be at fault.",
+        "Send the request again by itself: if it fails there too, report it to the provider.",
+        note="5xx at least three times for one step while others pass within 60 s; 529 never",
         sources=DOOR,
+        built=True,
     ),
     cause(
         "model_api.degraded",
