@@ -1,8 +1,9 @@
 """Trials as JUnit XML, the shape that CI servers read: one test case a trial, the cause as a property.
 
 In: `Trial` records.  Out: XML in UTF-8.  A trial is a failure, an error or a pass as it was *booked*; the verdict
-stands beside it, in the failure's `type` and in properties of the case, and changes no count.  `infra_cause` is there when the
-blame is infra, or an outside event that may be infra's ended the trial.  A trial of unknown outcome is skipped.
+stands beside it, in the failure's `type` and in properties of the case, and changes no count.  `infra_cause` is there
+when the blame is infra, or when nobody is blamed and an outside event that may be infra's ended the trial.  A trial of
+unknown outcome is skipped.
 
 **Source:** the JUnit schema of Apache Ant as Jenkins, GitLab and GitHub's readers take it, with `properties` per case.
 """
@@ -48,7 +49,8 @@ def junit_xml(name: str, trials: Sequence[Trial]) -> bytes:
     if nodes := {trial.environment.node for trial in trials if trial.environment.node}:
         suite.set("hostname", _text(", ".join(sorted(nodes))))
     indent(root)
-    return tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    text: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
 
 
 def _case(suite: Element, name: str, trial: Trial) -> float:

@@ -145,8 +145,8 @@ def _details(trial: Trial, of: str = "") -> Iterable[str]:
             title += f", the first {MAX_STEPS}"
         yield _folded(title, _table(shown))
     if trial.mutations:
-        rows = [("what", "why")] + [(escaped(m.what, _MAX_NAME), escaped(m.why or "")) for m in trial.mutations]
-        yield _folded(f"{of}what fairtrial changed ({len(trial.mutations)})", _table(rows))
+        changes = [(escaped(m.what, _MAX_NAME), escaped(m.why or "")) for m in trial.mutations]
+        yield _folded(f"{of}what fairtrial changed ({len(changes)})", _table([("what", "why"), *changes]))
 
 
 def _folded(title: str, body: str) -> str:
