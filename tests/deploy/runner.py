@@ -2,8 +2,8 @@
 
 In: an `action.yml`, or a workflow and the name of a job; inputs and secrets.  Out: `Ran`: each step's status, outputs,
 the job summary, the annotations, the artifacts.  As the runner: `${{ … }}` is put in as text before a step's shell sees
-it, `shell: bash` is `bash --noprofile --norc -eo pipefail FILE`, each step has files of its own behind `$GITHUB_OUTPUT` and
-`$GITHUB_STEP_SUMMARY`, and after a failed step only those run whose `if` says `always()`.  `uses:` is known for two
+it, `shell: bash` is `bash --noprofile --norc -eo pipefail FILE`, each step has files of its own behind `$GITHUB_OUTPUT`
+and `$GITHUB_STEP_SUMMARY`, and after a failed step only those run whose `if` says `always()`.  `uses:` is known for two
 actions: checkout (copies a folder) and upload-artifact (copies files).  An expression beyond names, `==`, `!=`, `&&`
 and `always()` is refused.
 
