@@ -19,7 +19,7 @@ import msgspec
 
 from fairtrial.collectors.cgroup import TICK_S, CgroupWatcher
 from fairtrial.collectors.cgroup_files import CgroupFiles
-from fairtrial.collectors.cgroup_paths import CgroupPlaces, locate
+from fairtrial.collectors.cgroup_paths import CgroupPlaces, locate, places_of
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.docker_events import DockerEvents, container_seen
 from fairtrial.collectors.doorbell import PollBells
@@ -28,6 +28,7 @@ from fairtrial.collectors.kernel_log import KernelLog
 from fairtrial.collectors.membership import Join
 from fairtrial.collectors.network import NetworkCounters
 from fairtrial.collectors.parse.docker import ContainerFacts
+from fairtrial.collectors.parse.proc import parse_stat
 from fairtrial.collectors.process_tree import ProcessTree
 from fairtrial.collectors.readings import Bucket, Edge
 from fairtrial.collectors.victims import OWN, KnownExec, VictimJoiner
@@ -170,18 +171,38 @@ class Collectors:
     def _follow_child(self) -> None:
         """Watch the cgroup that the command is in now: a wrapper (systemd-run, cgexec, a shell) may move it after its
         start, and on a busy machine that comes after our first look."""
-        if self._child is None:
-            return
-        try:
-            raw = (self._proc / str(self._child) / "cgroup").read_bytes()
-            if raw == self._child_cgroup:
-                return
-            self._child_cgroup = raw
-            places = locate(self._child, proc=self._proc, root=self._root)
-        except OSError:
-            return  # it is over; where it was last seen is where it was
+        raw = self._child_lives_in()
+        if raw is None or raw == self._child_cgroup:
+            return  # where it was last seen is where it was
+        self._child_cgroup = raw
+        places = places_of(raw, proc=self._proc, root=self._root)
         if self._own is not None and places.hierarchy_path != self._own.hierarchy_path:
             self._watch_own(str(self._child))
+
+    def child_seen_in(self, cgroup: str) -> None:
+        """The run process saw the command in this cgroup (the text of its /proc/PID/cgroup) while we could not look yet.
+
+        Of no weight while the command lives: then it is asked where it is now.
+        """
+        if self._own is None or self._child is None or self._child_lives_in() is not None:
+            return
+        try:
+            places = places_of(cgroup.encode("utf-8", "surrogateescape"), proc=self._proc, root=self._root)
+        except (OSError, ValueError):
+            return
+        if places.hierarchy_path != self._own.hierarchy_path:
+            self._watch_own(str(self._child), places)
+
+    def _child_lives_in(self) -> bytes | None:
+        """Its /proc/PID/cgroup; None once it is over: a process that exits is shown in the root of each v1 hierarchy."""
+        if self._child is None:
+            return None
+        folder = self._proc / str(self._child)
+        try:
+            raw = (folder / "cgroup").read_bytes()
+            return None if parse_stat((folder / "stat").read_bytes()).exiting else raw
+        except (OSError, ValueError):
+            return None
 
     def edge(self, name: Literal["call_started", "call_ended", "end"]) -> None:
         """Write readings now; a storm of edges is thinned to 20 a second, the last one of it is kept."""
@@ -349,13 +370,13 @@ class Collectors:
 
     # --- cgroups ------------------------------------------------------------------------------------------------
 
-    def _watch_own(self, pid: str) -> None:
-        """The command's own cgroup, as found.  No counter of it is ever set back."""
+    def _watch_own(self, pid: str, places: CgroupPlaces | None = None) -> None:
+        """The command's own cgroup, as found (or as told in `places`).  No counter of it is ever set back."""
         old = self._watchers.pop(OWN, None)
         if old is not None:
             old.close()
         try:
-            places = locate(pid, proc=self._proc, root=self._root)
+            places = places or locate(pid, proc=self._proc, root=self._root)
         except (OSError, ValueError) as error:
             self._cgroup_source.emit(
                 CoverageChanged(

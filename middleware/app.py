@@ -266,6 +266,8 @@ class ObservedTrial:
                 facts = record.json()
                 if facts.get("event") == "started" and self._collectors is not None:
                     self._collectors.child_started(int(str(facts.get("pid", 0))))
+                if isinstance(facts.get("cgroup"), str) and self._collectors is not None:
+                    self._collectors.child_seen_in(str(facts["cgroup"]))
             case feed.Kind.MUTATION:
                 self._source.emit(msgspec.convert(record.json(), MutationSeen, strict=False))
             case feed.Kind.NOTE:

@@ -39,6 +39,7 @@ from fairtrial.middleware.relay.prepare import Prepared
 from fairtrial.middleware.relay.relay import Relay, new_event_loop, unix_listener
 from fairtrial.middleware.relay.saying import say
 from fairtrial.middleware.relay.settings import ClientTls, ProxySettings, RelaySettings, Upstream
+from fairtrial.middleware.relay.whereabouts import Whereabouts
 from fairtrial.middleware.wire.feed import Kind
 
 _P = ParamSpec("_P")
@@ -257,6 +258,8 @@ class Session:
             self._workers.started.set()
         self._ended = self._loop.create_future()
         link.child_started({"event": "started", "pid": self._pid}, clock.mono_ns())
+        ended = self._ended
+        Whereabouts(self._pid, self._loop, enough=lambda: link.ready or ended.done(), tell=link.child_moved).look()
         for arrival in signals.take(early):
             self._on_signal(arrival)
         signals.watch(self._hand_over)

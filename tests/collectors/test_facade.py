@@ -243,6 +243,41 @@ async def test_a_command_that_is_moved_after_its_start_is_followed(tmp_path: Pat
     await them.close()
 
 
+async def test_a_command_that_ended_before_the_first_look_is_watched_where_the_run_process_saw_it(
+    tmp_path: Path,
+) -> None:
+    tree = v2_host(tmp_path, "/user.slice/agent.scope")
+    tree.process("self", "0::/user.slice\n")
+    kept = Kept()
+    them = collectors(kept, tree=tree)
+    await them.start()
+    them.child_seen_in("0::/user.slice/agent.scope\n")  # the feed may have lost the record of its start
+    assert [v.cgroup for v in kept.of(ContainerSeen)] == ["/user.slice"]
+    them.child_started(55)
+    them.child_seen_in("0::/user.slice\n")
+    them.child_seen_in("0::/user.slice/agent.scope\n")
+    assert [v.cgroup for v in kept.of(ContainerSeen)] == ["/user.slice", "/user.slice/agent.scope"]
+    them.child_seen_in("garbage")
+    await them.close()
+
+
+async def test_where_a_command_is_now_beats_where_it_was_seen(tmp_path: Path) -> None:
+    tree = v2_host(tmp_path, "/user.slice/agent.scope")
+    tree.process("self", "0::/user.slice\n")
+    tree.process(55, "0::/user.slice/agent.scope\n")
+    kept = Kept()
+    them = collectors(kept, tree=tree)
+    await them.start()
+    them.child_started(55)
+    them.child_seen_in("0::/user.slice\n")
+    tree.process(55, "0::/\n", exiting=True)  # so the kernel shows one that exits
+    them.edge("call_ended")
+    tree.gone(55)
+    them.edge("end")
+    assert [v.cgroup for v in kept.of(ContainerSeen)] == ["/user.slice", "/user.slice/agent.scope"]
+    await them.close()
+
+
 @pytest.mark.root
 @pytest.mark.skipif(not v1_memory(), reason="no cgroup v1 memory hierarchy to add a cgroup to")
 async def test_a_command_without_docker_that_is_killed_for_memory_is_counted_and_named_in_its_own_cgroup() -> None:
