@@ -26,6 +26,7 @@ import typer
 from fairtrial import __version__
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.thresholds import load as load_thresholds
+from fairtrial.middleware.cli_report import Format, write_report
 from fairtrial.middleware.closing import judged, recover_orphans
 from fairtrial.middleware.core.config import (
     Effective,
@@ -356,6 +357,38 @@ def doctor(
     else:
         print_findings(findings)
     return 0
+
+
+@app.command(rich_help_panel=_READ)
+def report(
+    wanted: Annotated[
+        str, typer.Argument(metavar="[TRIAL|RUN]", help="A trial as for `show`, or the name of a run.")
+    ] = "last",
+    form: Annotated[
+        Format, typer.Option("--format", help="markdown: a job summary. github: that, annotations, outputs.")
+    ] = (Format.MARKDOWN),
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, not the screen.")] = None,
+    store: StoreOption = None,
+) -> int:
+    """A trial, or all trials of a run, for a CI server:  fairtrial report last --format junit -o junit.xml"""
+    _close_orphans(_store_file(store))
+    with _reading(store) as database:
+        run, rows = _trials_of(database, wanted)
+        records = [record for row in rows if (record := latest_record(database, row.trial)) is not None]
+    if left := len(rows) - len(records):
+        print(f"fairtrial: {plural(left, 'trial')} still open, left out", file=sys.stderr)
+    if not records:
+        _leave(f"no trial of {wanted!r} has ended yet")
+    return write_report(records, run, form, output, os.environ)
+
+
+def _trials_of(database: sqlite3.Connection, wanted: str) -> tuple[str | None, list[TrialRow]]:
+    """One trial, or (its name and) the trials of a run, the oldest first.  A trial's id, name or task goes first."""
+    if not find_trial(database, wanted):
+        rows = list_trials(database, run=wanted, limit=-1)
+        if rows:
+            return wanted, rows[::-1]
+    return None, [_one(database, wanted)]
 
 
 @app.command(rich_help_panel=_READ)
