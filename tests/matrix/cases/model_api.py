@@ -1,0 +1,312 @@
+"""The model API fails, for real: statuses, cut streams, silence, resets, from a stand-in on a socket.
+
+Right by VERDICTS section 6 and the API rows of taxonomy.md section 5.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from fairtrial.middleware.core.records import Blame, EndedAs, Grade
+from fairtrial.middleware.demo.faults import FOREVER, Fault, FaultKind
+from fairtrial.middleware.demo.script import Step, say, shell
+from tests.matrix.scenario import DONE, WORK, Kind, Right, Scenario, of, passed, proved, suspected
+
+FAMILY: Final = "model_api"
+NEVER_RAN: Final = EndedAs.NEVER_RAN
+WATCHDOG: Final = {"FAIRTRIAL_VERDICT__WATCHDOG_UNKNOWN_S": "1.5"}
+"""The agent's own watchdog is set to 2.5 s; fairtrial is told so, as a person with such an agent would."""
+
+
+def http(status: int, **more: object) -> tuple[Fault, ...]:
+    """The second call is refused for ever."""
+    return (Fault(kind="http", step=1, attempts=FOREVER, status=status, **more),)  # type: ignore[arg-type]
+
+
+def ever(kind: FaultKind, **more: object) -> tuple[Fault, ...]:
+    """The second call fails for ever in this way."""
+    return (Fault(kind=kind, step=1, attempts=FOREVER, **more),)  # type: ignore[arg-type]
+
+
+SCENARIOS: Final = (
+    Scenario(
+        name="overloaded",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="529 to the second call, six times",
+        why="VERDICTS 6: terminal for the step and no later success is proved",
+        right=proved("model_api.overloaded", 2),
+        steps=WORK,
+        faults=http(529),
+        agent=("--retries", "5"),
+    ),
+    Scenario(
+        name="overloaded-in-stream",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="an overloaded_error event in the middle of a 200 stream",
+        why="taxonomy: API overload on the wire, terminal for the step",
+        right=proved("model_api.overloaded", 2),
+        steps=WORK,
+        faults=ever("error_event", after_events=3),
+    ),
+    Scenario(
+        name="overloaded-under-200",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="the overloaded_error body as JSON under status 200",
+        why="taxonomy: API overload on the wire; the status line does not make it a reply",
+        right=proved("model_api.overloaded", 2),
+        steps=WORK,
+        faults=ever("json_error"),
+    ),
+    Scenario(
+        name="overloaded-never-ran",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="529 from the first call on",
+        why="VERDICTS 5: no step, no token, an outside error: never ran",
+        right=proved("model_api.overloaded", 1, ended_as=NEVER_RAN),
+        steps=WORK,
+        faults=(Fault(kind="http", step=0, attempts=FOREVER, status=529),),
+    ),
+    Scenario(
+        name="server-error",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="500 to the second call, twice",
+        why="VERDICTS 6: terminal 5xx is proved; two for one body are not yet a poison request (three)",
+        right=proved("model_api.server_error", 2),
+        steps=WORK,
+        faults=http(500),
+    ),
+    Scenario(
+        name="server-error-never-ran",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="500 from the first call on, six times, and nothing ever passes",
+        why="VERDICTS 6: poison needs other bodies that pass; VERDICTS 5: never ran",
+        right=proved("model_api.server_error", 1, ended_as=NEVER_RAN),
+        steps=WORK,
+        faults=(Fault(kind="http", step=0, attempts=FOREVER, status=500),),
+        agent=("--retries", "5"),
+    ),
+    Scenario(
+        name="poison-request",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="500 to the second call, six times with one body, while the first call passed seconds before",
+        why="VERDICTS 6: 5xx three times for one body while others pass within 60 s: poison_request, suspected at best",
+        right=Right(
+            blame=of(Blame.INFRA),
+            grade=Grade.SUSPECTED,
+            cause="model_api.poison_request",
+            step=2,
+            ended=("model_api.poison_request", None, 2),
+        ),
+        steps=WORK,
+        faults=http(500),
+        agent=("--retries", "5"),
+        awaits="rules: model_api.poison_request",
+    ),
+    Scenario(
+        name="rate-limited",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="429 without a quota in its words, to the only trial of its key",
+        why="VERDICTS 6: 429 is infra unless it names a quota, or two trials share the key",
+        right=proved("model_api.rate_limited", 2),
+        steps=WORK,
+        faults=http(429),
+    ),
+    Scenario(
+        name="cut-fin",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="FIN in the middle of the second reply's chunk",
+        why="taxonomy: truncated 200, no terminal event on the wire; the client gave up",
+        right=proved("model_api.truncated", 2),
+        steps=WORK,
+        faults=ever("cut", after_events=3),
+        agent=("--retries", "0"),
+    ),
+    Scenario(
+        name="cut-rst",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="RST in the middle of the second reply",
+        why="taxonomy: truncated 200",
+        right=proved("model_api.truncated", 2),
+        steps=WORK,
+        faults=ever("cut", after_events=3, ending="rst"),
+        agent=("--retries", "0"),
+    ),
+    Scenario(
+        name="ended-without-end-mark",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="the second stream is well framed and lacks its last events",
+        why="taxonomy: stream ends without terminal event",
+        right=proved("model_api.truncated", 2),
+        steps=WORK,
+        faults=ever("short", after_events=3),
+        agent=("--retries", "0"),
+    ),
+    Scenario(
+        name="cut-taken-for-the-end",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="the agent takes the half reply, whose tool call was lost, for the end",
+        why="VERDICTS 6: accepted, the missing part includes a tool call, the trial ended within that turn: proved",
+        right=proved("model_api.truncated", 2, ended_as=None),
+        steps=(shell("echo hello"), shell("touch answer", text="I will now make the file."), DONE),
+        faults=ever("cut", after_events=6),
+        agent=("--keep-cuts",),
+    ),
+    Scenario(
+        name="cut-and-went-on",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="the agent takes the half reply for a whole one and asks for more; the task then fails",
+        why="VERDICTS 6: an accepted cut whose trial went on is distorted and suspected",
+        right=suspected("model_api.truncated", 2, ended=None),
+        steps=(shell("echo hello"), say("A long thought about the file, and then more of it."), say("More."), DONE),
+        faults=(Fault(kind="cut", step=1, attempts=1, after_events=5),),
+        agent=("--keep-cuts", "--go-on"),
+    ),
+    Scenario(
+        name="unreachable-fin",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="after a good reply the upstream closes each connection without a byte",
+        why="VERDICTS 6: terminal, and the upstream had answered in this run",
+        right=proved("model_api.unreachable", 2),
+        steps=WORK,
+        faults=ever("close"),
+    ),
+    Scenario(
+        name="unreachable-rst",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="after a good reply the upstream resets each connection",
+        why="VERDICTS 6: terminal, and the upstream had answered in this run",
+        right=proved("model_api.unreachable", 2),
+        steps=WORK,
+        faults=ever("rst"),
+    ),
+    Scenario(
+        name="stalled-mid-stream",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="silence after three events, pings included, until the agent's watchdog of 2.5 s",
+        why="VERDICTS 6: silence that reached the client's watchdog is model_api.stalled",
+        right=proved("model_api.stalled", 2),
+        steps=WORK,
+        faults=ever("stall", after_events=3),
+        agent=("--patience-s", "2.5"),
+        environment=WATCHDOG,
+    ),
+    Scenario(
+        name="stalled-before-the-head",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="silence before the response head on a connection made for the call",
+        why="VERDICTS 6: silence that reached the client's watchdog is model_api.stalled",
+        right=proved("model_api.stalled", 2),
+        steps=WORK,
+        faults=ever("stall_headers"),
+        agent=("--patience-s", "2.5"),
+        environment=WATCHDOG,
+    ),
+    Scenario(
+        name="api-timeout",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="504 of the provider's own, with its request id",
+        why="RECORDS: model_api.timeout is suspected at best (a client's slowness can cause it)",
+        right=suspected("model_api.timeout", 2, ended=("model_api.timeout", Grade.PROVED, 2)),
+        steps=WORK,
+        faults=http(504),
+    ),
+    Scenario(
+        name="gateway-502",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="an HTML page with 502 and no provider request id",
+        why="RECORDS: gateway.error is proved when terminal",
+        right=proved("gateway.error", 2),
+        steps=WORK,
+        faults=ever("garbage", status=502),
+        request_ids=False,
+    ),
+    Scenario(
+        name="gateway-200-page",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="an HTML page under status 200 after a good reply",
+        why="RECORDS: gateway.error, HTML without the provider's request id",
+        right=proved("gateway.error", 2),
+        steps=WORK,
+        faults=ever("garbage"),
+        request_ids=False,
+    ),
+    Scenario(
+        name="fell-back",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="one 529, after which the agent goes on with another model and fails",
+        why="VERDICTS 6: a changed model after outside errors distorts every later step: suspected",
+        right=suspected("model_api.overloaded", 2, ended=None),
+        steps=(shell("echo hello"), shell("echo more"), DONE),
+        faults=(Fault(kind="http", step=1, attempts=1, status=529),),
+        agent=("--fallback", "gpt-5-mini"),
+    ),
+    Scenario(
+        name="swallowed",
+        family=FAMILY,
+        kind=Kind.INFRA,
+        what="529 until the agent gives up, which it hides behind exit status 0",
+        why="VERDICTS 5: passed trials are judged as well; what ended it is a fact whatever the status says",
+        right=suspected("model_api.overloaded", 2, ended=("model_api.overloaded", Grade.PROVED, 2)),
+        steps=WORK,
+        faults=http(529),
+        agent=("--swallow",),
+    ),
+    Scenario(
+        name="recovered-529",
+        family=FAMILY,
+        kind=Kind.CLEAN,
+        what="two 529 that a retry mends; the task passes",
+        why="VERDICTS 1: a recovered event is present",
+        right=passed("model_api.overloaded"),
+        steps=WORK,
+        faults=(Fault(kind="http", step=1, attempts=2, status=529),),
+        agent=("--retries", "5"),
+    ),
+    Scenario(
+        name="recovered-529-then-fails",
+        family=FAMILY,
+        kind=Kind.CLEAN,
+        what="two 529 that a retry mends; the model then fails its task",
+        why="VERDICTS 1: a recovered event is present and the blame is the model's",
+        right=Right(
+            blame=of(Blame.MODEL), grade="open", ended=None, present=frozenset({"model_api.overloaded"})
+        ),
+        faults=(Fault(kind="http", step=1, attempts=2, status=529),),
+        agent=("--retries", "5"),
+    ),
+    Scenario(
+        name="long-healthy-stream",
+        family=FAMILY,
+        kind=Kind.CLEAN,
+        what="a second reply that takes two seconds, event by event, and pings meanwhile; the task passes",
+        why="VERDICTS 4: long output is the model's",
+        right=passed(),
+        steps=(
+            shell("echo hello"),
+            Step(commands=("touch answer",), text="thinking aloud about the file " * 4, event_gap_s=0.08),
+            DONE,
+        ),
+        faults=(Fault(kind="pings", step=1, attempts=1, after_events=2, duration_s=0.6, interval_s=0.1),),
+    ),
+)
