@@ -11,6 +11,7 @@ from typing import Final
 from fairtrial.middleware.attribution.calls import Trouble
 from fairtrial.middleware.attribution.case import AttemptSeen, evidence, no, unknown, upstream, yes
 from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.ended_as import KILLED_CODES
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, often, seconds, size, statuses
 from fairtrial.middleware.core.causes import CAUSES
@@ -51,8 +52,8 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
     }
     sentence = fill(fault.said or cause.template, {k: v for k, v in facts.items() if v})
     if standing is Standing.TERMINAL:
-        # A client that was stopped from outside had not given up yet: the next attempt might have succeeded.
-        open_end = fault.with_end or (fault.blame is Blame.INFRA and bool(ctx.sent_signals))
+        # A client that was stopped had not given up yet: the next attempt might have succeeded.
+        open_end = fault.with_end or (fault.blame is Blame.INFRA and (bool(ctx.sent_signals) or _was_killed(ctx)))
         differs = unknown(trouble.ids) if open_end else yes(trouble.ids)
         if ctx.case.past_door:
             sentence += " What the client then did past the door was not seen."
@@ -60,6 +61,8 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
             sentence += " No model call ever completed, so the trial never ran."
         else:
             sentence += " No later model call succeeded."
+        if fault.blame is Blame.INFRA and not fault.with_end and _was_killed(ctx):
+            sentence += " The command was killed before it had given up, and nothing says by whom."
         if fault.blame is Blame.INFRA and poisoned(ctx, trouble):
             sentence += " Other requests passed there within a minute, so this one itself may be at fault."
     else:
@@ -113,6 +116,12 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
     bare = any(not agent or agent.startswith(BARE_TOOLS) for agent in agents)
     readable = all(a.value.request.history_len is not None for a in trouble.failed)
     return readable and not bare and not case.unread_answered
+
+
+def _was_killed(ctx: Context) -> bool:
+    """The command was ended by a signal, whoever sent it: a tool that calls in the agent's name can kill it as well."""
+    trial = ctx.case.trial
+    return trial.signal is not None or trial.exit_code in KILLED_CODES
 
 
 def _beside_itself(ctx: Context, trouble: Trouble) -> bool:

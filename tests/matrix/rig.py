@@ -200,6 +200,8 @@ class Rig:
         told = f"status {status}\n{_text(folder / 'out')}\n{_text(folder / 'err')}"
         if failed:
             return Result(scenario=scenario, broken=f"what was to be done outside failed: {failed[0]!r}", told=told)
+        if scenario.shows is not None and scenario.shows not in _text(folder / "out"):
+            return Result(scenario=scenario, broken=f"the output does not show {scenario.shows!r}", told=told)
         self._keep(scenario.name, folder / "store.db", trial.trial)
         return Result(scenario=scenario, found=found_in(trial), told=told)
 

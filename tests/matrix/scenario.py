@@ -87,6 +87,8 @@ class Scenario:
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name -> text of files in the scenario's folder."""
+    shows: str | None = None
+    """What the command's output must hold: that the thing was really done."""
     outside: Callable[[Stage], None] | None = None
     engine: Literal["none", "shared", "own"] = "none"
     request_ids: bool = True
