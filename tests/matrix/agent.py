@@ -198,6 +198,8 @@ def start(options: argparse.Namespace) -> Box:
     """The box, started."""
     box: Box = LocalBox()
     if options.image:
+        if options.service:
+            DockerBox(options.service, options.image, "--network none", "sleep 600").start()
         docker = DockerBox(options.name, options.image, options.box, options.main)
         docker.start()
         box = docker
@@ -212,6 +214,7 @@ def main() -> int:
     parser.add_argument("--name", default="box")
     parser.add_argument("--box", default="--network none", help="options of docker run")
     parser.add_argument("--main", default="sleep 600", help="the container's own command")
+    parser.add_argument("--service", help="name of a second container, started before the box")
     parser.add_argument("--setup", help="a command in the box while the first model call is open; its failure ends all")
     parser.add_argument("--retries", type=int, default=1)
     parser.add_argument("--wait-s", type=float, default=0.1)

@@ -154,6 +154,7 @@ class Rig:
                 if reason is not None:
                     raise NotHere(reason)
                 engine = stack.enter_context(private_engine())
+                stack.callback(_revive, engine)
             folder = self.folder / f"{scenario.name}-{number}"
             for part in ("home", "project"):
                 (folder / part).mkdir(parents=True)
@@ -162,7 +163,7 @@ class Rig:
             words |= {"store": str(folder / "store.db")}
             if engine is not None:
                 words["image"] = image_of(engine)
-                stack.callback(engine.docker, "rm", "-f", "-v", box, check=False)
+                stack.callback(engine.docker, "rm", "-f", "-v", box, f"{box}-service", check=False)
             for name, text in scenario.files.items():
                 (folder / name).write_text(text)
             script = Script(
@@ -170,6 +171,8 @@ class Rig:
                 faults=tuple(scenario.faults),
                 request_ids=scenario.request_ids,
             )
+            if scenario.stands is not None:
+                words |= stack.enter_context(scenario.stands(folder))
             server = StandIn(script)
             self._in_loop(server.start())
             stack.callback(lambda: self._in_loop(server.stop()))
@@ -180,7 +183,7 @@ class Rig:
             ))
 
     def _run(self, scenario: Scenario, folder: Path, words: Mapping[str, str], stage: Stage) -> Result:
-        command = run_command(_command(scenario, words), folder / "store.db", folder / "trial.json")
+        command = run_command(_command(scenario, words), folder / "store.db", folder / "trial.json", scenario.options)
         failed: list[BaseException] = []
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             stage.run = subprocess.Popen(
@@ -218,6 +221,12 @@ class Rig:
                 self.recorded[name] = list(observations_of(database, trial))
             finally:
                 database.close()
+
+
+def _revive(engine: Engine) -> None:
+    """A killed daemon is started once more, or nobody would end its containers."""
+    if engine.docker("version", check=False).returncode != 0:
+        engine.again()
 
 
 def image_of(engine: Engine) -> str:

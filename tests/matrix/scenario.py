@@ -9,8 +9,10 @@ What this module does not do: run anything (`rig.py`), or count (`confusion.py`)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from fairtrial.middleware.core.records import Blame, EndedAs, Grade
@@ -84,11 +86,15 @@ class Scenario:
     faults: Sequence[Fault] = ()
     agent: Sequence[str] = ()
     command: Sequence[str] | None = None
+    options: Sequence[str] = ()
+    """Of `fairtrial run`."""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
     files: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name -> text of files in the scenario's folder."""
     shows: str | None = None
     """What the command's output must hold: that the thing was really done."""
+    stands: Callable[[Path], AbstractContextManager[Mapping[str, str]]] | None = None
+    """What stands around the trial, given its folder: yields more words in percent signs."""
     outside: Callable[[Stage], None] | None = None
     engine: Literal["none", "shared", "own"] = "none"
     request_ids: bool = True
