@@ -20,13 +20,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
 from fairtrial.middleware.core.observations import Observation
-from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.core.records import Blame, Trial
 from fairtrial.middleware.demo.script import Scenario as Script
 from fairtrial.middleware.demo.script import Step
 from fairtrial.middleware.demo.standin import StandIn
@@ -137,8 +137,7 @@ class Rig:
                 return Result(scenario=scenario, skipped=str(why))
             except Exception as error:  # noqa: BLE001 - a broken scenario is a miss with its reason, not the others' end
                 result = Result(scenario=scenario, broken=f"{type(error).__name__}: {error}")
-            clouded = not scenario.kills and host_oom_kills() != before
-            if not result.wrong or not clouded:
+            if not result.wrong or not _clouded(result, before):
                 break
         return replace(result, seconds=time.monotonic() - began)
 
@@ -223,6 +222,12 @@ class Rig:
                 database.close()
 
 
+def _clouded(result: Result, kills_before: int | None) -> bool:
+    """Whether a kill of somebody else's may be why: nobody is cleared while one of the host's kills has no owner."""
+    unsure = result.found is None or result.found.blame is Blame.INDETERMINATE
+    return unsure and host_oom_kills() != kills_before
+
+
 def _revive(engine: Engine) -> None:
     """A killed daemon is started once more, or nobody would end its containers."""
     if engine.docker("version", check=False).returncode != 0:
@@ -289,6 +294,11 @@ class Running:
             yield future.result()
 
 
+def _after(before: Sequence[Future[Result]], rig: Rig, scenario: Scenario) -> Result:
+    wait(before)
+    return rig.play(scenario)
+
+
 @contextlib.contextmanager
 def running(scenarios: Sequence[Scenario], *, at_once: int = 4) -> Generator[Running]:
     """Start them all; those that kill for memory come last.  What they leave on disk is gone afterwards."""
@@ -297,7 +307,11 @@ def running(scenarios: Sequence[Scenario], *, at_once: int = 4) -> Generator[Run
         with Rig(folder) as rig, ThreadPoolExecutor(at_once) as pool:
             made = Running(rig=rig)
             ordered = sorted(scenarios, key=lambda each: (each.kills, each.engine != "none", each.dear))
-            started = {each.name: pool.submit(rig.play, each) for each in ordered}
+            started: dict[str, Future[Result]] = {}
+            for each in ordered:
+                # Those that kill wait for all others: by then each of these has begun, so the wait has an end.
+                before = [started[other.name] for other in ordered if not other.kills] if each.kills else []
+                started[each.name] = pool.submit(_after, before, rig, each)
             made.futures = {each.name: started[each.name] for each in scenarios}
             try:
                 yield made
