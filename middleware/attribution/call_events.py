@@ -13,6 +13,7 @@ from typing import Final
 from fairtrial.middleware.attribution.calls import IMPATIENT, Trouble, impatient
 from fairtrial.middleware.attribution.case import AttemptSeen, evidence, no, unknown, upstream, yes
 from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.ended_as import KILLED_CODES
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, often, seconds, size, statuses
 from fairtrial.middleware.core.causes import CAUSES
@@ -60,8 +61,8 @@ def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None]
     }
     sentence = fill(fault.said or cause.template, {k: v for k, v in facts.items() if v})
     if standing is Standing.TERMINAL:
-        # A client that was stopped from outside had not given up yet: the next attempt might have succeeded.
-        open_end = fault.with_end or (fault.blame is Blame.INFRA and bool(ctx.sent_signals))
+        # A client that was stopped had not given up yet: the next attempt might have succeeded.
+        open_end = fault.with_end or (fault.blame is Blame.INFRA and (bool(ctx.sent_signals) or _was_killed(ctx)))
         # Nor does anybody know what a client that keeps to `retry-after` would have got.
         open_end = open_end or (fault.cause == "model_api.rate_limited" and _hasty(trouble))
         differs = unknown(trouble.ids) if open_end else yes(trouble.ids)
@@ -71,6 +72,8 @@ def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None]
             sentence += " No model call ever completed, so the trial never ran."
         else:
             sentence += " No later model call succeeded."
+        if fault.blame is Blame.INFRA and not fault.with_end and _was_killed(ctx):
+            sentence += " The command was killed before it had given up, and nothing says by whom."
         if poison and fault.cause != POISON:
             sentence += " Other requests passed there within a minute, so this one itself may be at fault."
     else:
@@ -141,6 +144,12 @@ def _own_part(ctx: Context, trouble: Trouble) -> bool:
 def _hasty(trouble: Trouble) -> bool:
     """Whether the client asked again and again before the time that it was told to wait."""
     return len(impatient(trouble.turn.attempts)) >= IMPATIENT
+
+
+def _was_killed(ctx: Context) -> bool:
+    """The command was ended by a signal, whoever sent it: a tool that calls in the agent's name can kill it as well."""
+    trial = ctx.case.trial
+    return trial.signal is not None or trial.exit_code in KILLED_CODES
 
 
 def _beside_itself(ctx: Context, trouble: Trouble) -> bool:

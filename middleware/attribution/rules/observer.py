@@ -1,8 +1,9 @@
 """fairtrial as a suspect: what a direct connection would not have had.
 
 Recognises: an attempt that the relay states it broke itself (or for want of a file descriptor), a client that gave up
-while our own loop lagged, a model door that could not be bound or was lost while no call came through it, and doors
-that took no more connections for a second or more because this process was short of descriptors.
+while our own loop lagged, a last reply that we passed on whole but so late that the client may have been gone, a
+model door that could not be bound or was lost while no call came through it, and doors that took no more connections
+for a second or more because this process was short of descriptors.
 Deliberately does not: clear fairtrial by the lack of such a record, when the observer itself was lost (the engine then
 says `indeterminate`). How it can be wrong: a door that was never bound may not have been used at all, because the
 child's environment is then left alone; so that stays `suspected`.  The cost of a false alarm is one trial left out of
@@ -20,7 +21,7 @@ from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.faults import READ_S
 from fairtrial.middleware.attribution.sentences import clean, fill, seconds
 from fairtrial.middleware.core.causes import CAUSES
-from fairtrial.middleware.core.records import Blame, Grade
+from fairtrial.middleware.core.records import Blame, Grade, Outcome
 from fairtrial.middleware.steps.placed import Placed
 
 SHORT: Final = "descriptors.short"
@@ -31,6 +32,7 @@ ENOUGH: Final = "descriptors.enough"
 def find(ctx: Context) -> list[Event]:
     """Events that fairtrial itself has to answer for."""
     found = [call_event(ctx, t) for t in ctx.troubles if t.fault.cause.startswith("observer.")]
+    found.extend(_late(ctx))
     found.extend(_door(ctx))
     found.extend(_no_room(ctx))
     return found
@@ -77,6 +79,45 @@ def _short(ctx: Context, placed: Placed, until_ns: int, length_s: float) -> Even
         flips_if="turns to the model if the command made no call in that time",
         evidence=(evidence(placed, f"no descriptor left for a new connection, for {waited}"),),
     )
+
+
+def _late(ctx: Context) -> list[Event]:
+    """The last reply came whole, most of its time was our own lag, and nothing was asked after it.
+
+    Bytes written to a client that has left look like bytes that it read; so whether it had left stays unknown.
+    """
+    if not ctx.turns or ctx.case.booked is Outcome.PASSED:
+        return []
+    turn = ctx.turns[-1]
+    last = turn.attempts[-1] if turn.attempts else None
+    lag_s = (last.value.our_lag or 0.0) if last is not None else 0.0
+    limits = ctx.thresholds
+    if last is None or not last.whole or lag_s < limits.lag_s or lag_s < limits.lag_share * last.length_s:
+        return []
+    cause = CAUSES["observer.lag"]
+    ids = [last.placed.id]
+    step = "unknown" if turn.step is None else str(turn.step)
+    return [
+        Event(
+            cause=cause.name,
+            blame=Blame.FAIRTRIAL,
+            best=Grade.SUSPECTED,
+            fact=Grade.SUSPECTED,
+            standing=Standing.DISTORTING,
+            ends_call=False,
+            step=turn.step,
+            phase=turn.phase,
+            at_ns=last.started_ns,
+            happened=yes(ids),
+            ended_or_distorted=unknown(ids),
+            outcome_differs=unknown(ids),
+            sentence=f"fairtrial's own relay held step {step}'s reply back for {seconds(lag_s)} of its "
+            f"{seconds(last.length_s)}, and the client asked nothing more: it may have given up before the reply came.",
+            advice=cause.advice,
+            flips_if="turns to the model if the client read that reply",
+            evidence=(evidence(last.placed, f"our own lag {seconds(lag_s)} in a call of {seconds(last.length_s)}"),),
+        )
+    ]
 
 
 def _door(ctx: Context) -> list[Event]:

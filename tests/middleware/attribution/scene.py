@@ -195,8 +195,8 @@ class Scene:
         }
         return RequestFacts(**(fields | changes))  # type: ignore[arg-type]
 
-    def call(self, *, tools: int = 1, seconds: float = 1.0, **reply: object) -> Scene:
-        """A whole reply; with `tools` the model goes on, without it is done."""
+    def call(self, *, tools: int = 1, seconds: float = 1.0, lag: float | None = None, **reply: object) -> Scene:
+        """A whole reply; with `tools` the model goes on, without it is done.  `lag`: our own, s."""
         self.read("call_started")
         uses = [ToolUse(id=self.name("toolu"), name="bash") for _ in range(tools)]
         fields: dict[str, object] = {
@@ -208,7 +208,7 @@ class Scene:
             "started_content": True,
             "output_tokens": 20,
         }
-        self.attempt(ReplyFacts(**(fields | reply)), seconds=seconds)  # type: ignore[arg-type]
+        self.attempt(ReplyFacts(**(fields | reply)), seconds=seconds, our_lag=lag)  # type: ignore[arg-type]
         self.turns += 1
         self._pending = [use.id or "" for use in uses]
         return self.read("call_ended")

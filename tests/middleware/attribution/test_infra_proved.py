@@ -121,7 +121,16 @@ WAYS = (
         cause="model_api.server_error",
         why="5xx to a whole request of the agent's own conversation, while no other request passed",
         proved=lambda: started().waited(90).refused(500, times=3).end(1),
-        instead=(junk_call(500), unfinished(500), refused(500), refused(501), refused(505)),
+        instead=(
+            junk_call(500),
+            unfinished(500),
+            refused(500),
+            refused(501),
+            refused(505),
+            # A tool that calls twice in the agent's name, and then kills the agent.
+            lambda: started().waited(90).refused(500, times=2).end(None, signal=9),
+            lambda: started().waited(90).refused(500, times=2).end(137),
+        ),
     ),
     Way(
         cause="gateway.error",

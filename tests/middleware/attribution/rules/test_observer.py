@@ -94,3 +94,23 @@ def test_a_want_of_a_moment_is_nothing() -> None:
     """Innocent."""
     verdict = short_of_room(Scene().call().ran(0), 0.2).call(tools=0).end(1).verdict()
     assert (verdict.blame, verdict.present) == ("model", [])
+
+
+def test_a_last_reply_that_our_lag_held_back_may_never_have_been_read() -> None:
+    told = Scene().call().ran(0).call(tools=0, seconds=5.0, lag=4.4).end(1)
+    verdict = told.verdict()
+    assert summary(verdict) == ("fairtrial", "suspected", "observer.lag", 2)
+    assert ended(verdict) is None
+
+
+def test_a_held_back_reply_that_the_client_went_on_from_was_read() -> None:
+    told = Scene().call(seconds=5.0, lag=4.4).ran(1).call(tools=0).end(1)
+    assert summary(told.verdict())[0] == "model"
+
+
+def test_a_small_part_of_a_long_last_reply_that_was_our_lag_is_no_matter() -> None:
+    assert Scene().call().ran(0).call(tools=0, seconds=60.0, lag=2.0).end(1).verdict().blame == "model"
+
+
+def test_a_held_back_reply_of_a_trial_that_passed_is_no_matter() -> None:
+    assert Scene().call().ran(0).call(tools=0, seconds=5.0, lag=4.4).end(0).verdict().blame == "none"
