@@ -41,12 +41,13 @@ class Gates:
             return
         task = asyncio.get_running_loop().create_task(self._pass(sock, route, gate, peer), name="fairtrial-gate")
         self._waiting[task] = sock
-        task.add_done_callback(self._left)
+        task.add_done_callback(self._waiting.pop)
 
     def close(self) -> None:
         """Nobody comes in any more."""
-        for task in tuple(self._waiting):
+        for task, sock in tuple(self._waiting.items()):
             task.cancel()
+            sock.close()
 
     async def _pass(self, sock: socket.socket, route: Route, gate: Gate, peer: str) -> None:
         try:
@@ -58,11 +59,6 @@ class Gates:
             self._begin(sock, route, peer, admission.container)
         else:
             self._turn_away(sock)
-
-    def _left(self, task: asyncio.Task[None]) -> None:
-        sock = self._waiting.pop(task)
-        if task.cancelled():
-            sock.close()
 
     def _turn_away(self, sock: socket.socket) -> None:
         self._counters.turned_away += 1
