@@ -64,6 +64,9 @@ LEFT_AFTER_S: Final = 3.0
 """How long after the start the traces that earlier processes left are sent."""
 KEPT_OBSERVATIONS: Final = 1500
 """Observations held in memory (3.5 KB each); what is older is read back from the store at the end."""
+SAID_AT_THE_END: Final = frozenset({"bridge.out_of_reach", "bridge.proxy", "bridge.engine_silent"})
+"""Notes of the relay that nobody could be told of while the command ran."""
+_MOST_SAID_AT_THE_END: Final = 3
 STDOUT: Final = "-"
 """`--json -`: the run process prints the record, since its standard output is not ours."""
 
@@ -141,6 +144,8 @@ class ObservedTrial:
             on_created=self._on_created,
             keep_text=config.load(hello.config, {}, {}).privacy.content,
         )
+        self._at_the_end: list[str] = []
+        """What the relay noted while the command ran, and the user should know."""
         self._engine_conns: set[int] = set()
         """Connections through the Docker door."""
         self._collectors: Collectors | None = None
@@ -280,6 +285,8 @@ class ObservedTrial:
                     self._source.emit(
                         GapSeen(source="relay", families=families, since_ns=at_ns, until_ns=at_ns, why=why)
                     )
+                if event in SAID_AT_THE_END and text is not None:
+                    self._at_the_end.append(str(text))
                 self._source.emit(Note(event=event, text=None if text is None else str(text), fields=facts))
             case _:
                 self._tracker.take(record)
@@ -356,6 +363,7 @@ class ObservedTrial:
         engine = self._unwatched_engine()
         if engine is not None:
             lines.append(f"{PREFIX}containers were not watched: {engine}")
+        lines += [f"{PREFIX}{text}" for text in self._at_the_end[:_MOST_SAID_AT_THE_END]]
         if self._no_traces is not None:
             lines.append(f"{PREFIX}the trace is not sent yet: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
             lines.append("  It waits in the store for the next run, or for: fairtrial export --pending")

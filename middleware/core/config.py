@@ -109,6 +109,13 @@ class RunConfig:
             "Let the command reach that engine through a socket of ours, which sees its execs (DOCKER_HOST)."
         ),
     )
+    bridge_door: bool = dataclasses.field(
+        default=True,
+        metadata=_doc(
+            "Let agents in containers reach the model doors: they then listen on the engine's bridge too, and a door's "
+            "URL in the Env of a container or an exec is rewritten."
+        ),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -288,6 +288,8 @@ class AttemptStarted(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
 
 
 class AttemptEnded(Value, frozen=True, kw_only=True):
@@ -313,6 +315,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0

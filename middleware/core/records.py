@@ -265,6 +265,8 @@ class Call(Record, frozen=True, kw_only=True):
     """Of a subagent's call: the agent that started it; None is the main agent."""
     spawned_by: str | None = None
     """Of a subagent's call: the parent's call whose reply set the tool to work that the subagent runs in."""
+    container_id: str | None = None
+    """The container that its client is in, as the engine told; None: the host, or not known."""
     attempts: list[Attempt] = []
 
 

@@ -151,6 +151,7 @@ class ExchangeTracker:
             provider=self._providers.get(name, name or None),
             upstream_host=host,
             peer=peer_host(said.peer),
+            container=said.container,
         )
 
     def _dial(self, record: feed.Record) -> None:

@@ -36,6 +36,7 @@ def attempt_started(conn: Conn, exchange: Exchange) -> AttemptStarted:
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
+        container_id=conn.container,
     )
 
 
@@ -68,6 +69,7 @@ def attempt_ended(
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
+        container_id=conn.container,
         reply=reply_facts(exchange.status, tally),
         outcome=outcome,
         started_ns=started_ns,

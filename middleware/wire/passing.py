@@ -73,6 +73,8 @@ class Opened(msgspec.Struct, kw_only=True):
     door: str = ""
     upstream: str | None = None
     peer: str | None = None
+    container: str | None = None
+    """The client's, as the engine told the relay."""
 
 
 @dataclass(slots=True, eq=False)
@@ -132,6 +134,7 @@ class Conn:
     provider: str | None = None
     upstream_host: str | None = None
     peer: str | None = None
+    container: str | None = None
     dialled: bool = False
     blind: str | None = None
     blind_since_ns: int | None = None
