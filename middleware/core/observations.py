@@ -407,6 +407,10 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     network_mode: str | None = None
     strangers: int | None = None
     """Role "own": processes in the same cgroup that belong neither to the command nor to fairtrial."""
+    restarts: int | None = None
+    """How often the engine's restart policy had started it again by then."""
+    own_pid_namespace: bool | None = None
+    """False: a process of the host or of another container that it shares its namespace with can kill its first one."""
     join: str | None = None
     """How it was tied to this trial: started_after | label | env | only_trial | own."""
 
@@ -466,6 +470,8 @@ class DoorExec(Value, frozen=True, kw_only=True):
     detached: bool | None = None
     status: int | None = None
     """HTTP status of the start request."""
+    error: str | None = None
+    """As in `DoorContainer`."""
     started_wall_ns: int | None = None
     dispatch_delay: float | None = None
     duration: float | None = None
@@ -488,6 +494,8 @@ class DoorContainer(Value, frozen=True, kw_only=True):
     """What the request called it, where that is no whole id."""
     status: int | None = None
     signal: str | None = None
+    error: str | None = None
+    """What kind of refusal the engine's message tells (`wire/docker_errors.py`); None: none was told."""
     exit_code: int | None = None
     """Of `wait`."""
     duration: float | None = None
@@ -594,6 +602,34 @@ class ContainerGone(Value, frozen=True, kw_only=True):
     error: str | None = None
     ended_by: str | None = None
     """exit | oom | runtime_kill:<signal> | unknown: what the runtime's events say ended it."""
+    init_signal: int | None = None
+    """The signal that ended its first process by that process's own wait status, 0: it exited; None: the kernel did not
+    tell (before 6.15, or a remote engine)."""
+
+
+class RuntimeState(Value, frozen=True, kw_only=True):
+    """The engine's event stream opened, broke off or came back."""
+
+    kind: ClassVar[str] = "runtime.state"
+    state: Literal["up", "lost", "back"]
+    why: str | None = None
+    version: str | None = None
+    api_version: str | None = None
+    restarted: bool | None = None
+    """Of `back`: whether the engine is another process than before; None: that cannot be told."""
+
+
+class DoorImage(Value, frozen=True, kw_only=True):
+    """The trial's own client had the engine pull an image."""
+
+    kind: ClassVar[str] = "door.image"
+    image: str | None = None
+    """Its name as asked for, without a digest's or a credential's text."""
+    status: int | None = None
+    error: str | None = None
+    """As in `DoorContainer`; None: it was pulled, or the answer was not seen whole."""
+    duration: float | None = None
+    started_wall_ns: int | None = None
 
 
 class HostCounters(Value, frozen=True, kw_only=True):
@@ -633,6 +669,8 @@ VALUES: Final[dict[str, type[Value]]] = {
         OomKill,
         KernelOomKill,
         ContainerGone,
+        RuntimeState,
+        DoorImage,
         HostCounters,
     )
 }

@@ -78,7 +78,9 @@ def _same_end(right: Right, found: Found) -> bool:
     if right.ended is None or right.ended == "open" or found.ended is None:
         return right.ended is None and found.ended is None
     cause, grade, step = right.ended
-    return cause == found.ended[0] and grade in {None, found.ended[1]} and (step is None or step == found.ended[2])
+    return (
+        cause == found.ended[0] and grade in {None, found.ended[1]} and (step is None or step == found.ended[2])
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,10 +126,8 @@ def bars(results: Sequence[Result]) -> list[tuple[str, bool]]:
         (f"right cause on infra scenarios: {len(good)} of {len(infra)} ({share:.0%}), at least 95 %", share >= 0.95),
         (f"infra blamed on look-alikes and controls: {_named(charged, len(innocent))}, at most 0", not charged),
         (f"proved on inside-only evidence: {_named(proved, len(inside))}, at most 0", not proved),
-        (
-            f"infra proved where harness, operator or fairtrial failed: {_named(accused, len(others))}, at most 0",
-            not accused,
-        ),
+        (f"infra proved where harness, operator or fairtrial failed: {_named(accused, len(others))}, at most 0",
+         not accused),
     ]
 
 

@@ -176,30 +176,17 @@ class Rig:
             self._in_loop(server.start())
             stack.callback(lambda: self._in_loop(server.stop()))
             words["url"], words["port"] = server.url, str(server.port)
-            return self._run(
-                scenario,
-                folder,
-                words,
-                Stage(
-                    folder=folder,
-                    url=server.url,
-                    box=box,
-                    engine=engine,
-                    environment=_environment(scenario, folder, words, engine),
-                ),
-            )
+            return self._run(scenario, folder, words, Stage(
+                folder=folder, url=server.url, box=box, engine=engine,
+                environment=_environment(scenario, folder, words, engine),
+            ))
 
     def _run(self, scenario: Scenario, folder: Path, words: Mapping[str, str], stage: Stage) -> Result:
         command = run_command(_command(scenario, words), folder / "store.db", folder / "trial.json", scenario.options)
         failed: list[BaseException] = []
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             stage.run = subprocess.Popen(
-                command,
-                cwd=folder / "project",
-                env=stage.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
+                command, cwd=folder / "project", env=stage.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 start_new_session=True,
             )
             beside = threading.Thread(target=_outside, args=(scenario, stage, failed), daemon=True)
@@ -268,7 +255,9 @@ def _command(scenario: Scenario, words: Mapping[str, str]) -> list[str]:
     return [sys.executable, str(AGENT), *boxed, *(fill(word, words) for word in scenario.agent)]
 
 
-def _environment(scenario: Scenario, folder: Path, words: Mapping[str, str], engine: Engine | None) -> dict[str, str]:
+def _environment(
+    scenario: Scenario, folder: Path, words: Mapping[str, str], engine: Engine | None
+) -> dict[str, str]:
     docker = NO_DOCKER if engine is None else {"DOCKER_HOST": engine.docker_host}
     more = {name: fill(text, words) for name, text in scenario.environment.items()}
     return clients.clean_environment(folder / "home") | {"ANTHROPIC_BASE_URL": words["url"]} | docker | more

@@ -126,7 +126,9 @@ def proved(
 ) -> Right:
     """An event that ended the trial, and three yeses."""
     sure = Grade.PROVED
-    return Right(blame=of(blame), grade=sure, cause=cause, step=step, ended=(cause, sure, step), ended_as=ended_as)
+    return Right(
+        blame=of(blame), grade=sure, cause=cause, step=step, ended=(cause, sure, step), ended_as=ended_as
+    )
 
 
 def suspected(
@@ -138,7 +140,9 @@ def suspected(
     ended_as: EndedAs | None = None,
 ) -> Right:
     """An event of which one answer is open."""
-    return Right(blame=of(blame), grade=Grade.SUSPECTED, cause=cause, step=step, ended=ended, ended_as=ended_as)
+    return Right(
+        blame=of(blame), grade=Grade.SUSPECTED, cause=cause, step=step, ended=ended, ended_as=ended_as
+    )
 
 
 def models(*present: str) -> Right:
