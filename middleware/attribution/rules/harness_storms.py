@@ -44,7 +44,7 @@ def _retries(ctx: Context, trouble: Trouble) -> Event | None:
     attempts = [a for a in trouble.turn.attempts if not a.whole]
     refused = [a for a in attempts if a.value.reply.status in POINTLESS or a.value.reply.should_retry is False]
     early = impatient(trouble.turn.attempts)
-    if len(refused) >= ctx.thresholds.storm_attempts:
+    if len(refused) >= max(2.0, ctx.thresholds.storm_attempts):
         # Without the storm the call would have failed all the same: the refusal itself is the event that decides.
         return _event(
             trouble, refused, "though no retry could mend it", standing=Standing.RECOVERED, said="what it asked"
@@ -100,7 +100,7 @@ def _thrown_away(ctx: Context) -> Event | None:
         row.append(call)
     row.reverse()
     one_by_one = all(b.ended_ns is not None and b.ended_ns <= a.started_ns for b, a in pairwise(row))
-    if len(row) < ctx.thresholds.storm_attempts or not one_by_one:
+    if len(row) < max(2.0, ctx.thresholds.storm_attempts) or not one_by_one:
         return None
     attempts = [a for call in row for a in call.attempts if a.whole]
     ids = [a.placed.id for a in (*attempts[:3], attempts[-1])]
