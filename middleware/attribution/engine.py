@@ -344,6 +344,10 @@ def _gap(ctx: Context, event: Event | None) -> _Ruling | None:
     )
 
 
+def _them(made: str) -> str:
+    return "it" if made.startswith("1 ") else "them"
+
+
 def _in_passing(events: Sequence[Event]) -> str:
     """What happened and did not matter, in one sentence."""
     rows = _present(events)
@@ -363,6 +367,9 @@ def _model(ctx: Context, events: Sequence[Event]) -> _Ruling:
     for more in (model.cut_short(ctx.case), model.done_by_command(ctx.case)):
         said += f" {more}" if more else ""
     flips = None
+    if ctx.case.by_tools:
+        made = count(len(ctx.case.by_tools), "call")
+        said += f" {made} at the door came from a process that the agent had started, so a tool made {_them(made)}."
     beside = model.failed_beside(ctx)
     if beside:
         said += f" {beside}"

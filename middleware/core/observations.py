@@ -180,6 +180,16 @@ class ToolUse(Record, frozen=True, kw_only=True):
     text_digest: str | None = None
 
 
+class Sender(Record, frozen=True, kw_only=True):
+    """The process that opened a connection to a door, as the kernel told it while the connection was open."""
+
+    pid: int
+    start_ticks: int
+    """Clock ticks since boot: tells a reused pid from the first one."""
+    parents: list[int] = []
+    """Pids of its parents, nearest first."""
+
+
 class RequestFacts(Record, frozen=True, kw_only=True):
     """What the request body said, without content.  Digests are blake2b-128 hex."""
 
@@ -313,6 +323,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    sender: Sender | None = None
+    """Who opened the connection; None where nobody looked, or it was gone before."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0

@@ -68,6 +68,7 @@ def attempt_ended(
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
+        sender=conn.sender,
         reply=reply_facts(exchange.status, tally),
         outcome=outcome,
         started_ns=started_ns,

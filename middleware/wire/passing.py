@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from fairtrial.middleware.core.claims import Assigned
-from fairtrial.middleware.core.observations import RequestFacts
+from fairtrial.middleware.core.observations import RequestFacts, Sender
 from fairtrial.middleware.wire.decode import BodyDecoder
 from fairtrial.middleware.wire.dialects.base import Dialect, ReplyReader
 from fairtrial.middleware.wire.dialects.responses_socket import ResponsesSocket, SocketCall
@@ -132,6 +132,8 @@ class Conn:
     provider: str | None = None
     upstream_host: str | None = None
     peer: str | None = None
+    sender: Sender | None = None
+    """The process at its other end, where somebody looked in time."""
     dialled: bool = False
     blind: str | None = None
     blind_since_ns: int | None = None
