@@ -61,10 +61,10 @@ def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None]
     sentence = fill(fault.said or cause.template, {k: v for k, v in facts.items() if v})
     if standing is Standing.TERMINAL:
         # A client that was stopped from outside had not given up yet: the next attempt might have succeeded.
-        stopped = bool(ctx.sent_signals) or ctx.limit is not None
-        open_end = fault.with_end or (fault.blame is Blame.INFRA and stopped)
+        open_end = fault.with_end or (fault.blame is Blame.INFRA and bool(ctx.sent_signals))
         # Nor does anybody know what a client that keeps to `retry-after` would have got.
         open_end = open_end or (fault.cause == "model_api.rate_limited" and _hasty(trouble))
+        open_end = open_end or (fault.blame is Blame.INFRA and ctx.limit is not None)
         differs = unknown(trouble.ids) if open_end else yes(trouble.ids)
         if ctx.case.past_door:
             sentence += " What the client then did past the door was not seen."

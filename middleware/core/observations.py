@@ -323,8 +323,6 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
-    sender: Sender | None = None
-    """Who opened the connection; None where nobody looked, or it was gone before."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0
@@ -386,6 +384,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     remote: str | None = None
     parse: Literal["full", "partial", "none"] = "full"
     parse_why: str | None = None
+    sender: Sender | None = None
+    """Who opened the connection; None where nobody looked, or it was gone before."""
 
 
 # --- containers and cgroups -----------------------------------------------------------------------------------------

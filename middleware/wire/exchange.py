@@ -150,11 +150,11 @@ class ExchangeTracker:
             self._emission.blind_no_more(before, record.t_ns)
             self._end_all(before, SHUTDOWN, record.t_ns)
         self._conns[record.conn] = Conn(
+            sender=None if self._sender_of is None or said.peer is None else self._sender_of(said.peer),
             door=said.door,
             provider=self._providers.get(name, name or None),
             upstream_host=host,
             peer=peer_host(said.peer),
-            sender=None if self._sender_of is None or said.peer is None else self._sender_of(said.peer),
         )
 
     def _dial(self, record: feed.Record) -> None:

@@ -68,7 +68,6 @@ def attempt_ended(
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
-        sender=conn.sender,
         reply=reply_facts(exchange.status, tally),
         outcome=outcome,
         started_ns=started_ns,
@@ -109,6 +108,7 @@ def attempt_ended(
         proxy_status=dial.status if dial is not None else None,
         via_proxy=dial.via_proxy if dial is not None else None,
         remote=dial.remote if dial is not None else None,
+        sender=conn.sender,
         parse=exchange.parse if known else "none",
         parse_why=exchange.parse_why or (None if known else "no dialect reads it"),
     )

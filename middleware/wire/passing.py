@@ -132,14 +132,14 @@ class Conn:
     provider: str | None = None
     upstream_host: str | None = None
     peer: str | None = None
-    sender: Sender | None = None
-    """The process at its other end, where somebody looked in time."""
     dialled: bool = False
     blind: str | None = None
     blind_since_ns: int | None = None
     """Wall ns since which calls of a trial may pass on it unseen."""
     trials: list[str] = field(default_factory=list[str])
     """Whose requests it carried; the last 64."""
+    sender: Sender | None = None
+    """The process at its other end, where somebody looked in time."""
     closing: bool = False
     """A head on it said that the connection ends with its message."""
     lag_max_s: float = 0.0
