@@ -43,7 +43,7 @@ from fairtrial.middleware.core.errors import ConfigError, FairtrialError, UsageE
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.report.tables import table_lines
 from fairtrial.middleware.report.text import WIDTH, show_lines
-from fairtrial.middleware.report.words import headline, plural, printable, seconds, verdict_phrase, wrapped
+from fairtrial.middleware.report.words import plural, printable, seconds, verdict_phrase, wrapped
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.store.merge import merge_file
 from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
@@ -324,7 +324,7 @@ def show(
     if replay or stored is None:
         thresholds = _thresholds(settings or [])
         revision = (stored.verdict.revision if stored and stored.verdict else 0) + 1
-        record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision)
+        record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision, store=_store_file(store))
     else:
         record = stored
     if stored is None:
@@ -335,10 +335,12 @@ def show(
         return
     width = _terminal_width()
     print("\n".join(show_lines(record, width=width or WIDTH, cut_tables=width is not None)))
-    if replay and stored is not None and stored.verdict is not None and record.verdict is not None:
-        before, after = headline(stored.verdict), headline(record.verdict)
-        changed = "the same as stored" if before == after else f"stored was: {before}"
-        print(f"\nREPLAY  from {len(kept)} observations: {changed}")
+    if replay and stored is not None:
+        from fairtrial.middleware.cli_replay import replayed
+
+        now = _thresholds(settings or [])
+        said = replayed(stored, record, kept, thresholds=now, store=_store_file(store), width=width or WIDTH)
+        print("\n" + "\n".join(said))
 
 
 @app.command(rich_help_panel=_MACHINE, context_settings={"ignore_unknown_options": True})

@@ -65,6 +65,7 @@ def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None]
         open_end = fault.with_end or (fault.blame is Blame.INFRA and (bool(ctx.sent_signals) or _was_killed(ctx)))
         # Nor does anybody know what a client that keeps to `retry-after` would have got.
         open_end = open_end or (fault.cause == "model_api.rate_limited" and _hasty(trouble))
+        open_end = open_end or (fault.blame is Blame.INFRA and ctx.limit is not None)
         differs = unknown(trouble.ids) if open_end else yes(trouble.ids)
         if ctx.case.past_door:
             sentence += " What the client then did past the door was not seen."
@@ -82,7 +83,7 @@ def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None]
     fact = fault.fact
     if ctx.case.past_door or any(a.placed.observation.trust is not Trust.HOST for a in trouble.failed):
         fact = Grade.SUSPECTED
-    if fault.blame is Blame.INFRA and not _surely_the_agents(ctx, trouble):
+    if fault.blame is Blame.INFRA and not surely_the_agents(ctx, trouble):
         fact = Grade.SUSPECTED
     best = fault.best if standing is Standing.TERMINAL and fact is Grade.PROVED else Grade.SUSPECTED
     if poison or (fault.blame is Blame.INFRA and _own_part(ctx, trouble)):
@@ -102,13 +103,13 @@ def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None]
         sentence=sentence,
         advice=cause.advice,
         why_present=trouble.why_present,
-        flips_if=_flips_if(trouble),
+        flips_if=_flips_if(ctx, trouble, best),
         fact=fact,
         evidence=tuple(_evidence(trouble)),
     )
 
 
-def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
+def surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
     """Whether the door saw enough to know that the agent itself was stopped by this call, and by nothing past the door.
 
     A redirect, or an answer that no dialect reads, may have carried the agent elsewhere; a bare tool's request, or one
@@ -253,7 +254,8 @@ def _what_it_bent(trouble: Trouble) -> str:
     return "The client took the broken reply for an answer and went on with it."
 
 
-def _flips_if(trouble: Trouble) -> str | None:
+def _flips_if(ctx: Context, trouble: Trouble, best: Grade) -> str | None:
+    """What would turn it; None for a terminal failure that is proved: only a later whole reply would."""
     fault = trouble.fault
     if fault.watchdog_s is not None and fault.silence_s is not None:
         limit, silence = seconds(fault.watchdog_s), seconds(fault.silence_s)
@@ -266,11 +268,38 @@ def _flips_if(trouble: Trouble) -> str | None:
             f"turns to infra if the client had waited for all of its time: {limit} are taken for this client, and the "
             f"longest silence was {silence}"
         )
+    if trouble.standing is Standing.TERMINAL and (best is Grade.SUSPECTED or ctx.sent_signals or fault.with_end):
+        return _open_question(ctx, trouble)
     if trouble.standing is Standing.TERMINAL:
         return None
     if trouble.standing is Standing.DISTORTING:
         return "turns to the model if the trial, run again without this fault, fails in the same way"
     return None
+
+
+def _open_question(ctx: Context, trouble: Trouble) -> str:
+    """Why a failure that nothing followed is only suspected, as what would decide it."""
+    fault, case = trouble.fault, ctx.case
+    if fault.cause == POISON:
+        return (
+            f"turns to infra, proved, if fewer than {POISON_TIMES} attempts had failed or no other request had passed "
+            "within a minute; to the model if this request fails whenever it is sent"
+        )
+    if ctx.sent_signals or fault.with_end:
+        return "turns to whoever ended the command, if the next attempt would have succeeded"
+    if case.past_door:
+        return "turns to nobody if the client got its reply past the door"
+    if fault.blame is Blame.INFRA and not surely_the_agents(ctx, trouble):
+        return "turns to the model if a command that the agent ran made this call, and not the agent itself"
+    if fault.cause == "model_api.rate_limited":
+        return "turns to the harness if this trial's own other calls, or calls before their time, spent the limit"
+    if fault.fact is Grade.SUSPECTED or fault.cause.startswith("network."):
+        return "turns to the model or the operator if this machine's own network had failed: no other vantage looked"
+    if fault.blame is Blame.OPERATOR:
+        return "turns to infra if the address, the key and the path were right at that time"
+    if fault.cause == "model_api.client_error":
+        return "turns to the operator or the model if the part of the request that was refused was theirs"
+    return "turns if the same call, made again, fails in the same way without the far side's doing"
 
 
 def _evidence(trouble: Trouble) -> list[Evidence]:

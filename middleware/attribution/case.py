@@ -22,6 +22,7 @@ from fairtrial.middleware.attribution.calls_seen import (
 )
 from fairtrial.middleware.attribution.questions import evidence, no, unknown, yes
 from fairtrial.middleware.attribution.seen import AttemptSeen, CallSeen, ContainerCase, ExecSeen, KillGroup
+from fairtrial.middleware.attribution.witness import witnessed
 from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.observations import (
     AttemptEnded,
@@ -113,10 +114,14 @@ class Case:
         take_back(self._attempts)
         self.calls: list[CallSeen] = calls_seen(assembly, self._attempts, self._open)
         self.main_calls, self.strangers = without_strangers(self.calls)
+        seen = witnessed(self.main_calls)
+        self.main_calls, self.by_tools = seen.calls, seen.tools
+        """`by_tools`: calls that processes made which the agent's own had started, as the kernel told."""
         kin = kinship([asked_of(c) for c in self.main_calls])
         self.others = [c for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.STRANGER]
         """Calls that a tool of the agent may have made: they decide nothing."""
-        self.alike = frozenset(c.id for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.ALIKE)
+        alike = frozenset(c.id for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.ALIKE)
+        self.alike = alike | seen.unplaced
         """Ids of calls that are like the agent's own and share nothing with them: they prove nothing."""
         self.main_calls = [c for c, k in zip(self.main_calls, kin, strict=True) if k is not Kin.STRANGER]
         self._by_step: dict[int, list[CallSeen]] = {}

@@ -230,7 +230,7 @@ class Thresholds:
         metadata=_doc("An upstream's silence (pings count as bytes) of at least this long is charged to it, s."),
     )
     quiet_s: float = dataclasses.field(
-        default=20.0,
+        default=2.0,
         metadata=_doc("A client that closes a reply with pings and no words for at least this long had a watchdog, s."),
     )
     storm_attempts: float = dataclasses.field(

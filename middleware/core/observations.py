@@ -180,6 +180,16 @@ class ToolUse(Record, frozen=True, kw_only=True):
     text_digest: str | None = None
 
 
+class Sender(Record, frozen=True, kw_only=True):
+    """The process that opened a connection to a door, as the kernel told it while the connection was open."""
+
+    pid: int
+    start_ticks: int
+    """Clock ticks since boot: tells a reused pid from the first one."""
+    parents: list[int] = []
+    """Pids of its parents, nearest first."""
+
+
 class RequestFacts(Record, frozen=True, kw_only=True):
     """What the request body said, without content.  Digests are blake2b-128 hex."""
 
@@ -378,6 +388,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     remote: str | None = None
     parse: Literal["full", "partial", "none"] = "full"
     parse_why: str | None = None
+    sender: Sender | None = None
+    """Who opened the connection; None where nobody looked, or it was gone before."""
 
 
 # --- containers and cgroups -----------------------------------------------------------------------------------------

@@ -410,6 +410,12 @@ class Ledger(Record, frozen=True, kw_only=True):
     need: float | None = None
     infra_seconds: float | None = None
     by_cause: dict[str, float] = {}
+    calls_seconds: float | None = None
+    """The time that model calls filled."""
+    reference: str | None = None
+    """By what whole calls were measured; None: by nothing, so what they took was not charged."""
+    calls_without_reference: int | None = None
+    """Whole calls that were not charged, because the reference knows none of their kind."""
 
 
 class Answers(Record, frozen=True, kw_only=True):

@@ -46,6 +46,8 @@ def _abort(ctx: Context, trouble: Trouble) -> Event | None:
         return event
     if trouble.standing is not Standing.TERMINAL or _killed_then(ctx, trouble) or ctx.sent_signals:
         return None
+    if ctx.limit is not None:
+        return None  # the limit ended it: `time_limit.py` says whose time it was
     signal = ctx.case.trial.signal
     step = "unknown" if event.step is None else str(event.step)
     if signal in CRASH_SIGNALS:

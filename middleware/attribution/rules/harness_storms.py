@@ -30,6 +30,7 @@ RETRY: Final = CAUSES["harness.retry_storm"]
 COMPACTION: Final = CAUSES["harness.compaction_storm"]
 POINTLESS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 COMPACTIONS: Final = 3
+_FEWER: Final = "turns to the operator or the model if what the request was refused for was theirs"
 
 
 def find(ctx: Context) -> list[Event]:
@@ -44,10 +45,12 @@ def _retries(ctx: Context, trouble: Trouble) -> Event | None:
     attempts = [a for a in trouble.turn.attempts if not a.whole]
     refused = [a for a in attempts if a.value.reply.status in POINTLESS or a.value.reply.should_retry is False]
     early = impatient(trouble.turn.attempts)
-    if len(refused) >= ctx.thresholds.storm_attempts:
-        # Without the storm the call would have failed all the same: the refusal itself is the event that decides.
+    if len(refused) >= max(2.0, ctx.thresholds.storm_attempts):
+        # Without the storm the call would have failed all the same: where somebody else has to mend that, it decides.
+        own = trouble.fault.blame is Blame.HARNESS and trouble.standing is Standing.TERMINAL
+        standing = Standing.TERMINAL if own else Standing.RECOVERED
         return _event(
-            trouble, refused, "though no retry could mend it", standing=Standing.RECOVERED, said="what it asked"
+            trouble, refused, "though no retry could mend it", standing=standing, said="what it asked", own=own
         )
     if len(early) < IMPATIENT or len(early) * 2 < len(attempts):
         return None
@@ -55,13 +58,16 @@ def _retries(ctx: Context, trouble: Trouble) -> Event | None:
     return _event(trouble, attempts, why, standing=trouble.standing, said="a later attempt succeeded")
 
 
-def _event(trouble: Trouble, attempts: Sequence[AttemptSeen], why: str, *, standing: Standing, said: str) -> Event:
+def _event(
+    trouble: Trouble, attempts: Sequence[AttemptSeen], why: str, *, standing: Standing, said: str, own: bool = False
+) -> Event:
     ids = [a.placed.id for a in (*attempts[:3], attempts[-1])]
     struck = standing is Standing.TERMINAL
     length = seconds(max(0, attempts[-1].ended_ns - attempts[0].started_ns) / 1e9) or ""
     facts = {"attempts": count(len(attempts), "time"), "seconds": length, "why": why}
     if trouble.turn.step is not None:
         facts["step"] = str(trouble.turn.step)
+    differs = no(ids) if standing is Standing.RECOVERED else unknown(ids)
     present = f"{count(len(attempts), 'attempt')} {why}"
     if standing is Standing.RECOVERED and said != "what it asked":
         present += f"; {said}"
@@ -76,14 +82,14 @@ def _event(trouble: Trouble, attempts: Sequence[AttemptSeen], why: str, *, stand
         at_ns=attempts[0].started_ns,
         happened=yes(ids),
         ended_or_distorted=yes(ids) if struck else unknown(ids),
-        outcome_differs=no(ids) if standing is Standing.RECOVERED else unknown(ids),
+        outcome_differs=yes(ids) if own else differs,
         sentence=fill(RETRY.template, facts),
         advice=RETRY.advice,
         why_present=present,
         flips_if=f"turns to infra if the client, keeping to `retry-after`, is refused as well (fewer than {IMPATIENT} "
         "such retries count as patience)"
-        if struck
-        else None,
+        if struck and not own
+        else _FEWER,
         evidence=tuple(evidence(a.placed, f"asked again, {why}") for a in attempts[-1:]),
     )
 
@@ -100,7 +106,7 @@ def _thrown_away(ctx: Context) -> Event | None:
         row.append(call)
     row.reverse()
     one_by_one = all(b.ended_ns is not None and b.ended_ns <= a.started_ns for b, a in pairwise(row))
-    if len(row) < ctx.thresholds.storm_attempts or not one_by_one:
+    if len(row) < max(2.0, ctx.thresholds.storm_attempts) or not one_by_one:
         return None
     attempts = [a for call in row for a in call.attempts if a.whole]
     ids = [a.placed.id for a in (*attempts[:3], attempts[-1])]

@@ -98,10 +98,12 @@ MODEL_API: Final = (
         "model_api",
         (I, H),
         SUSPECTED,
-        "Calls took longer than the frozen reference for this model expects.",
+        "Model calls took {charged} more than the frozen reference expects of calls of their size, out of a time limit "
+        "that fired.",
         "Run the trial again at another hour, or with a longer time limit.",
-        note="needs a frozen reference of call durations",
+        note="only with a frozen reference, and only where a time limit fired",
         sources=DOOR,
+        built=True,
     ),
     cause(
         "model_api.client_error",

@@ -14,6 +14,13 @@ def test_a_key_that_is_refused_forty_times_is_the_operators_and_the_storm_is_pre
     ]
 
 
+def test_a_request_of_the_harnesss_own_that_is_refused_sixty_times_is_a_storm() -> None:
+    verdict = Scene().call().ran(0).refused(400, times=60, wait=0.1).end(1).verdict()
+    assert summary(verdict) == ("harness", "suspected", "harness.retry_storm", 2)
+    assert "asked 60 times" in verdict.sentence
+    assert ended(verdict) is None
+
+
 def test_a_key_that_is_refused_a_few_times_is_no_storm() -> None:
     """Near-miss."""
     assert Scene().refused(401, times=5).end(1).verdict().present == []

@@ -39,7 +39,7 @@ def test_a_silence_without_pings_is_no_watchdogs_doing() -> None:
 
 def test_a_client_that_closes_a_moment_after_the_last_words_had_no_watchdog() -> None:
     """Near-miss: pings had come, and so had words."""
-    told = thinking(Scene().call().ran(0), quiet=3).waited(9)
+    told = thinking(Scene().call().ran(0), quiet=1, since_ping=0.3).waited(9)
     assert summary(told.end(1).verdict()) == ("harness", "proved", "harness.client_timeout", 2)
 
 
