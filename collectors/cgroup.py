@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from fairtrial.collectors.cgroup_files import CgroupFiles, CgroupVanished, Counters
-from fairtrial.collectors.doorbell import Bell, EventfdBell, PollBells
+from fairtrial.collectors.doorbell import STALL_US, Bell, EventfdBell, PollBells
 from fairtrial.collectors.network import NetworkCounters
 from fairtrial.collectors.parse.cgroup_v1 import MemoryParts
 from fairtrial.collectors.parse.proc import Traffic
@@ -96,6 +96,7 @@ class CgroupWatcher:
         self._shared = shared
         self._ticks = phase
         self._bell: Bell | None = None
+        self._more_bells: list[Bell] = []
         self._bell_why: str | None = None
         self._burst: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -103,6 +104,7 @@ class CgroupWatcher:
         self._groups: int | None = 0 if born_with_us else None
         self._local_oom: int | None = 0 if born_with_us else None
         self._pids_hits: int | None = 0 if born_with_us else None
+        self._stalled_s = 0.0
         self._sampled_peak: int | None = None
         self._ring_parts: MemoryParts | None = None
         self._traffic: tuple[int, Traffic] | None = None
@@ -129,6 +131,17 @@ class CgroupWatcher:
                     self._bell = EventfdBell(directory, self.ring, self._loop)
             except OSError as error:
                 self._bell_why = f"no doorbell ({error.strerror}): kills are seen by sampling every {TICK_S} s"
+        for file, arm, ring in (
+            (self.files.pids_events, bells.arm, self._on_pids_hit),
+            (self.files.memory_pressure, bells.arm_pressure, self._on_pressure),
+        ):
+            if self._shared is not None and ring == self._on_pressure:
+                continue  # everybody's pressure says little of this trial
+            try:
+                if file is not None:
+                    self._more_bells.append(arm(file, ring))
+            except OSError:
+                pass  # these two only bring a reading forward that the sampler or the next edge takes anyway
         self.reading("baseline")
         self._cover()
         if self.files.resets_shared_peak:
@@ -186,9 +199,11 @@ class CgroupWatcher:
         if self._burst is not None:
             self._burst.cancel()
             self._burst = None
-        if self._bell is not None:
-            self._bell.close()
-            self._bell = None
+        for bell in (self._bell, *self._more_bells):
+            if bell is not None:
+                bell.close()
+        self._bell = None
+        self._more_bells.clear()
         if self._network is not None:
             self._network.close()
         self.files.close()
@@ -361,6 +376,28 @@ class CgroupWatcher:
         self._traffic = (at_ns, traffic)
         self._last_traffic = traffic
 
+    def _on_pids_hit(self) -> None:
+        """`pids.events` moved: a fork was refused."""
+        if self.gone:
+            return
+        try:
+            self._look_at_pids()
+        except CgroupVanished:
+            self._vanish()
+
+    def _on_pressure(self) -> None:
+        """Processes stand still for memory, here or in another cgroup: write it while it lasts."""
+        if self.gone:
+            return
+        try:
+            stalled_s = self.files.memory_stalled_s()
+        except CgroupVanished:
+            self._vanish()
+            return
+        if stalled_s is not None and stalled_s - self._stalled_s >= STALL_US / 1e6:
+            self._stalled_s = stalled_s
+            self._change()
+
     def _change(self) -> None:
         """A counter of harm moved: write it, but no storm of readings (the counters are cumulative)."""
         self._change_due = not self._changes.take()
@@ -401,6 +438,7 @@ class CgroupWatcher:
     def _remember(self, counters: Counters) -> None:
         self._last = counters
         self._last_at = Instant(time.time_ns(), time.monotonic_ns())
+        self._stalled_s = max(self._stalled_s, counters.psi_memory_s or 0.0)
         if counters.pids_max_hits is not None:
             self._pids_hits = max(self._pids_hits or 0, counters.pids_max_hits)
 
@@ -432,7 +470,10 @@ class CgroupWatcher:
                 memory_file=counters.parts.file_bytes,
                 memory_shmem=counters.parts.shmem_bytes,
                 memory_inactive_file=counters.parts.inactive_file_bytes,
+                memory_slab=counters.parts.slab_bytes,
                 memory_max_hits=counters.limit_hits,
+                memory_high_hits=counters.high_hits,
+                memory_under_oom=counters.under_oom,
                 swap_current=counters.swap_bytes,
                 oom_kill=kills,
                 oom=counters.oom,
@@ -442,6 +483,7 @@ class CgroupWatcher:
                 cpu_throttled_periods=counters.cpu_throttled_periods,
                 psi_cpu=counters.psi_cpu_s,
                 psi_memory=counters.psi_memory_s,
+                psi_memory_full=counters.psi_memory_full_s,
                 psi_io=counters.psi_io_s,
                 pids_current=counters.pids_current,
                 pids_limit=counters.pids_limit,

@@ -507,6 +507,8 @@ class Collectors:
         watcher.start(self._bells)
         if facts.init_pid is not None:
             self._tree.look(facts.init_pid)
+        if files.memory_dir is not None:
+            self._tree.scan(files.memory_dir)
         return msgspec.structs.replace(
             seen, cgroup=places.hierarchy_path, cgroup_version=places.version, oom_group=files.oom_group()
         )
@@ -593,6 +595,8 @@ class Collectors:
         if memcg is None or memcg == "/":
             return None
         found = None if self._docker is None else self._docker.find(memcg)
+        if found is None:
+            found = next((cid for cid in self._watchers if cid != OWN and cid in memcg), None)
         if found is None and self._own is not None:
             own = self._own.hierarchy_path
             if own is not None and own != "/" and (memcg == own or memcg.startswith(own + "/")):
@@ -600,8 +604,9 @@ class Collectors:
         return found
 
     def container_in(self, directory: Path) -> str | None:
-        """By the directory of its memory controller, also after it is gone."""
-        return self._directories.get(directory)
+        """By the directory of its memory controller, also after it is gone; the root cgroup is nobody's."""
+        found = self._directories.get(directory)
+        return None if found == OWN and self._own is not None and self._own.hierarchy_path == "/" else found
 
     def container_of_pids(self, pids: list[int]) -> str | None:
         """By a known first process."""

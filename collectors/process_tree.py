@@ -29,7 +29,7 @@ class Seen:
     ppid: int
     start_ticks: int
     directory: Path | None = None
-    """The cgroup in which it was first seen."""
+    """The cgroup in which it was last seen."""
 
 
 class ProcessTree:
@@ -54,7 +54,7 @@ class ProcessTree:
             fresh = frozenset(sorted(fresh)[-_MAX_NEW_PER_SCAN:])
         for pid in fresh:
             seen = self.look(pid)
-            if seen is not None and seen.directory is None:
+            if seen is not None:
                 seen.directory = directory
         self._alive[directory] = pids
         return len(pids)

@@ -519,7 +519,12 @@ class CgroupReading(Value, frozen=True, kw_only=True):
     memory_file: int | None = None
     memory_shmem: int | None = None
     memory_inactive_file: int | None = None
+    memory_slab: int | None = None
+    """Objects of the kernel; on cgroup v1, which does not split it, all memory of the kernel."""
     memory_max_hits: int | None = None
+    memory_high_hits: int | None = None
+    memory_under_oom: bool | None = None
+    """cgroup v1: processes wait for memory that nobody frees, because the OOM killer is switched off."""
     swap_current: int | None = None
     oom_kill: int | None = None
     oom: int | None = None
@@ -529,6 +534,7 @@ class CgroupReading(Value, frozen=True, kw_only=True):
     cpu_throttled_periods: int | None = None
     psi_cpu: float | None = None
     psi_memory: float | None = None
+    psi_memory_full: float | None = None
     psi_io: float | None = None
     pids_current: int | None = None
     pids_limit: int | None = None
