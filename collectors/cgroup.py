@@ -15,16 +15,17 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from fairtrial.collectors.cgroup_files import CgroupFiles, CgroupVanished, Counters
+from fairtrial.collectors.disk import DiskProbe
 from fairtrial.collectors.doorbell import STALL_US, Bell, EventfdBell, PollBells
 from fairtrial.collectors.network import NetworkCounters
 from fairtrial.collectors.parse.cgroup_v1 import MemoryParts
 from fairtrial.collectors.parse.proc import Traffic
 from fairtrial.collectors.readings import Bucket, Edge
 from fairtrial.middleware.core.clock import Instant
-from fairtrial.middleware.core.observations import CgroupReading, CoverageChanged, OomKill, Subject
+from fairtrial.middleware.core.observations import CgroupReading, CoverageChanged, OomKill, PidsHit, Subject
 from fairtrial.middleware.core.records import PeakKind
 from fairtrial.middleware.core.sink import Source
 
@@ -37,7 +38,16 @@ _BURST_FAST_NS: Final = 50_000_000
 _BURST_NS: Final = 250_000_000
 _PIDS_EVERY: Final = 2
 _TRAFFIC_EVERY: Final = 5
+_DISK_EVERY: Final = 10
 _REFRESH_EVERY: Final = 20
+
+
+class Tasks(NamedTuple):
+    """Tasks (threads too) of a cgroup: all, and of processes that started after a model's first and newest reply."""
+
+    all: int
+    since_first_reply: int | None
+    since_last_reply: int | None
 
 
 class Surroundings(Protocol):
@@ -63,6 +73,10 @@ class Surroundings(Protocol):
         """The cgroup is gone."""
         ...
 
+    def tasks_in(self, container_id: str) -> Tasks | None:
+        """How many tasks it holds now, and since when."""
+        ...
+
 
 class CgroupWatcher:
     """One cgroup.  `container_id` is "own" for the command's own; `shared` says who else lives in it."""
@@ -76,6 +90,7 @@ class CgroupWatcher:
         network_source: Source,
         files: CgroupFiles,
         network: NetworkCounters | None,
+        disk: DiskProbe | None = None,
         surroundings: Surroundings,
         on_reset: Callable[[str], None],
         born_with_us: bool,
@@ -91,6 +106,7 @@ class CgroupWatcher:
         self._source = source
         self._network_source = network_source
         self._network = network
+        self._disk = disk
         self._surroundings = surroundings
         self._on_reset = on_reset
         self._shared = shared
@@ -115,6 +131,7 @@ class CgroupWatcher:
         self._last_tcp: tuple[int | None, int | None] = (None, None)
         self._changes = Bucket(per_s=4, burst=8)
         self._change_due = False
+        self._censuses = Bucket(per_s=1, burst=2)
         self._said_garbled = False
 
     # --- start and end ------------------------------------------------------------------------------------------
@@ -159,7 +176,13 @@ class CgroupWatcher:
         counted = self.files.kill_counter is not None
         self._coverage("memory", on=counted, why=missing.get("kills") or missing.get("memory"), limits=limits)
         self._coverage("cpu", on="cpu.stat" not in missing and "cpu" not in missing, why=missing.get("cpu"), limits=[])
-        self._coverage("disk", on="disk" not in missing and "blkio" not in missing, why=missing.get("blkio"), limits=[])
+        unseen = "" if self._disk is not None or self.container_id == "own" else "whether its file systems are full"
+        self._coverage(
+            "disk",
+            on="disk" not in missing and "blkio" not in missing,
+            why=missing.get("blkio"),
+            limits=[f"{unseen} cannot be looked at"] if unseen else [],
+        )
         watched = self._network is not None
         why: str | None = None
         if self._network is None:
@@ -206,6 +229,8 @@ class CgroupWatcher:
         self._more_bells.clear()
         if self._network is not None:
             self._network.close()
+        if self._disk is not None:
+            self._disk.close()
         self.files.close()
 
     def _vanish(self) -> None:
@@ -345,6 +370,8 @@ class CgroupWatcher:
                 self._change()
             if self._ticks % _TRAFFIC_EVERY == 0:
                 self._look_at_traffic()
+            if self._disk is not None and self._ticks % _DISK_EVERY == 0:
+                self._disk.look()
             if self._ticks % _REFRESH_EVERY == 0:
                 self._remember(self.files.counters(take_peak=False))
         except CgroupVanished:
@@ -359,7 +386,25 @@ class CgroupWatcher:
         moved = self._pids_hits is not None and hits > self._pids_hits
         self._pids_hits = hits
         if moved:
+            self._tell_tasks(hits)
             self._change()
+
+    def _tell_tasks(self, hits: int) -> None:
+        """Who was there when a fork was refused; thinned like the readings."""
+        if not self._censuses.take():
+            return
+        tasks = self._surroundings.tasks_in(self.container_id)
+        self._source.emit(
+            PidsHit(
+                container_id=self.container_id,
+                hits=hits,
+                limit=self.files.pids_limit(),
+                tasks=None if tasks is None else tasks.all,
+                since_first_reply=None if tasks is None else tasks.since_first_reply,
+                since_last_reply=None if tasks is None else tasks.since_last_reply,
+            ),
+            subject=self._subject,
+        )
 
     def _look_at_traffic(self) -> None:
         if self._network is None:
@@ -430,6 +475,8 @@ class CgroupWatcher:
             self._last_tcp = (tcp.retransmitted_segments, tcp.failed_attempts)
         self._remember(counters)
         self._write(edge, counters, at=self._last_at)
+        if self._disk is not None:
+            self._disk.look()
         self._sampled_peak = counters.usage_bytes
         self._rate = None
         # Set back for this descriptor or cgroup: a `last` reading must not repeat the peak of the step before.

@@ -209,6 +209,11 @@ class CgroupFiles:
         raw = self._raw("pids.events")
         return None if raw is None else find_flat(raw, b"max")
 
+    def pids_limit(self) -> int | None:
+        """The limit of tasks; None: none set, or not readable."""
+        raw = self._raw("pids.max")
+        return None if raw is None else parse_count_or_max(raw)
+
     def memory_stalled_s(self) -> float | None:
         """How long at least one process stood still for memory; one pread."""
         return self._pressure("memory.pressure")[0]
@@ -274,7 +279,6 @@ class CgroupFiles:
         written: int | None = None
         if raw_disk is not None:
             written = cgroup_v2.parse_io_written(raw_disk) if self._v2_io else cgroup_v1.parse_blkio_written(raw_disk)
-        raw_limit = self._raw("pids.max")
         raw_events = self._raw("cgroup.events")
         populated = None if raw_events is None else find_flat(raw_events, b"populated")
         return Counters(
@@ -298,7 +302,7 @@ class CgroupFiles:
             psi_memory_full_s=all_stalled_s,
             psi_io_s=self._pressure("io.pressure")[0],
             pids_current=self._number("pids.current"),
-            pids_limit=None if raw_limit is None else parse_count_or_max(raw_limit),
+            pids_limit=self.pids_limit(),
             pids_max_hits=self.pids_hits(),
             disk_written_bytes=written,
             populated=None if populated is None else populated == 1,

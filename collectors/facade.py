@@ -17,9 +17,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from fairtrial.collectors.cgroup import TICK_S, CgroupWatcher
+from fairtrial.collectors.cgroup import TICK_S, CgroupWatcher, Tasks
 from fairtrial.collectors.cgroup_files import CgroupFiles
 from fairtrial.collectors.cgroup_paths import CgroupPlaces, locate
+from fairtrial.collectors.disk import DiskProbe
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.docker_events import DockerEvents, container_seen
 from fairtrial.collectors.doorbell import PollBells
@@ -47,6 +48,8 @@ _BIG_CGROUP_EVERY: Final = 10
 _RECONCILE_TICKS: Final = 150
 _GRACE_S: Final = 1.0
 _QUIET_NS: Final = 250_000_000
+_REPLY_SLACK_S: Final = 0.25
+"""We hear of a reply's end after the agent does, and a process's start is told in hundredths of a second."""
 _IN_FLIGHT_S: Final = 0.03
 _NOT_UP_S: Final = 0.1
 
@@ -125,6 +128,10 @@ class Collectors:
         self._kills_at_start: int | None = None
         self._sampler: asyncio.Task[None] | None = None
         self._edges = Bucket(per_s=_EDGES_PER_S, burst=_EDGE_BURST)
+        # One that takes over has not seen the first reply: every process may then be the model's doing.
+        self._first_reply_s: float | None = None if resumed_wall_ns is None else 0.0
+        self._replied_s: float | None = None
+        """When a model's reply ended, s since boot: a process that started later may be its doing."""
         self._late_edge: asyncio.TimerHandle | None = None
         self._late_name: Literal["call_started", "call_ended"] = "call_ended"
         self._reset_said = False
@@ -185,6 +192,9 @@ class Collectors:
 
     def edge(self, name: Literal["call_started", "call_ended", "end"]) -> None:
         """Write readings now; a storm of edges is thinned to 20 a second, the last one of it is kept."""
+        if name == "call_ended":
+            self._replied_s = time.clock_gettime(time.CLOCK_BOOTTIME) - _REPLY_SLACK_S
+            self._first_reply_s = self._replied_s if self._first_reply_s is None else self._first_reply_s
         if name == "end":
             self._edge_now("end")
         elif self._edges.take():
@@ -424,6 +434,12 @@ class Collectors:
                 network.shared = True
             else:
                 self._namespaces[network.namespace] = container_id
+        disk: DiskProbe | None = None
+        if container_id != OWN:
+            try:
+                disk = DiskProbe(self._cgroup_source, subject, container_id, proc=self._proc, pid=int(pid))
+            except (OSError, ValueError):
+                pass  # said as a part of the disk's coverage
         watcher = CgroupWatcher(
             container_id=container_id,
             subject=subject,
@@ -431,6 +447,7 @@ class Collectors:
             network_source=self._network_source,
             files=files,
             network=network,
+            disk=disk,
             surroundings=self,
             on_reset=self._say_reset,
             born_with_us=born_with_us,
@@ -581,6 +598,23 @@ class Collectors:
         """A kill was counted."""
         if self._docker is not None and delta > 0:
             self._docker.note_kill(container_id)
+
+    def tasks_in(self, container_id: str) -> Tasks | None:
+        """Counted now; it reads one file per process."""
+        watcher = self._watchers.get(container_id)
+        places = None if watcher is None else watcher.files.places.places.get("pids")
+        found = None if places is None else self._tree.census(places.path)
+        if found is None:
+            return None
+
+        def since(at_s: float | None) -> int | None:
+            return None if at_s is None else sum(threads for started_s, threads in found if started_s >= at_s)
+
+        return Tasks(
+            all=sum(threads for _, threads in found),
+            since_first_reply=since(self._first_reply_s),
+            since_last_reply=since(self._replied_s),
+        )
 
     def on_vanished(self, container_id: str) -> None:
         """Its cgroup is gone; the watcher stays for its count of kills."""

@@ -21,6 +21,7 @@ from fairtrial.middleware.core.observations import (
     ContainerGone,
     ContainerSeen,
     CoverageChanged,
+    DiskFull,
     DoorContainer,
     DoorExec,
     DoorState,
@@ -31,6 +32,7 @@ from fairtrial.middleware.core.observations import (
     KernelOomKill,
     Note,
     OomKill,
+    PidsHit,
     RequestFacts,
     TrialEnded,
     TrialStarted,
@@ -156,6 +158,8 @@ class ContainerCase:
     seen_at: Placed | None = None
     gone: tuple[Placed, ContainerGone] | None = None
     readings: list[tuple[Placed, CgroupReading]] = field(default_factory=list[tuple[Placed, CgroupReading]])
+    pids_hits: list[tuple[Placed, PidsHit]] = field(default_factory=list[tuple[Placed, PidsHit]])
+    full_disks: list[tuple[Placed, DiskFull]] = field(default_factory=list[tuple[Placed, DiskFull]])
     events: list[tuple[Placed, ContainerEvent]] = field(default_factory=list[tuple[Placed, ContainerEvent]])
     execs: dict[int | None, list[ExecSeen]] = field(default_factory=dict[int | None, list[ExecSeen]])
     """Commands run through the runtime by step, the harness's own plumbing left out."""
@@ -230,6 +234,10 @@ class Case:
                 self.host.append((placed, value))
             case ExecStarted() | ExecEnded():
                 self._exec(placed, value)
+            case PidsHit():
+                self._container(value.container_id).pids_hits.append((placed, value))
+            case DiskFull():
+                self._container(value.container_id).full_disks.append((placed, value))
             case OomKill():
                 self._container(value.container_id)
                 self._group(value.container_id, placed).counted.append((placed, value))

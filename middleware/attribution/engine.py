@@ -29,6 +29,8 @@ from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.ledger import ledger
 from fairtrial.middleware.attribution.rules import (
     container_killed,
+    container_limits,
+    container_memory,
     container_oom,
     harness_side,
     model,
@@ -36,6 +38,7 @@ from fairtrial.middleware.attribution.rules import (
     observer,
     operator,
     runtime,
+    slowness,
 )
 from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, steps
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, as_record
@@ -63,6 +66,9 @@ RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
     harness_side.find,
     observer.find,
     container_oom.find,
+    container_memory.find,
+    container_limits.find,
+    slowness.find,
     container_killed.find,
     runtime.find,
 )
@@ -201,6 +207,7 @@ def _blocked(ctx: Context) -> _Ruling | None:
 
 def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
     ended = [e for e in _candidates(events) if e.standing is Standing.TERMINAL and e.cause not in _WITH_END]
+    ended = [e for e in ended if not e.undecided and e.blame is not Blame.MODEL]
     if ctx.case.by_exit_code_only:
         if ended:
             event = _strongest(ended)
@@ -252,10 +259,12 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
     candidates = _candidates(events)
     if candidates:
         proved = [e for e in candidates if e.proved]
-        event = proved[0] if proved else _strongest(candidates)
+        event = proved[0] if proved else _strongest([e for e in candidates if not e.undecided] or candidates)
         gap = _gap(ctx, event)
         if gap is not None:
             return gap
+        if event.undecided or event.blame is Blame.MODEL:
+            return _open_or_models(ctx, event)
         stopped = next((e.sentence for e in candidates if e.cause == _CANCELLED and e is not event), "")
         return _Ruling(
             blame=event.blame,
@@ -275,6 +284,27 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
             by=doubt.by,
         )
     return _model(ctx, events)
+
+
+def _open_or_models(ctx: Context, event: Event) -> _Ruling:
+    """An event that only a measurement of more than this trial can decide, or one that the model brought about."""
+    doubt = None if event.undecided else model.doubt(ctx)
+    if not event.undecided and doubt is None:
+        return _Ruling(
+            blame=Blame.MODEL,
+            grade=Grade.SUSPECTED,
+            event=event,
+            sentence=_words(event.sentence, event.advice),
+            flips_if=event.flips_if,
+        )
+    more = event.advice if doubt is None else f"{doubt.why}. {doubt.remedy}"
+    return _Ruling(
+        blame=Blame.INDETERMINATE,
+        event=event,
+        sentence=_words(event.sentence, more),
+        flips_if=event.flips_if,
+        by=() if doubt is None else doubt.by,
+    )
 
 
 def _candidates(events: Sequence[Event]) -> list[Event]:

@@ -52,6 +52,10 @@ class Event:
     """How well it is known that this happened and came from outside, whoever's demand or doing it answers."""
     needs_door: bool = True
     """Whether it rests on no later model call having been made: a gap of the door after it then decides nothing."""
+    undecided: bool = False
+    """Whether the trial would have ended otherwise hangs on something that nobody measured: then nobody is blamed."""
+    limit_hit: bool = False
+    """A limit that was set from outside was reached: an outside event, whoever's demand reached it."""
     evidence: tuple[Evidence, ...] = ()
     against: tuple[Evidence, ...] = ()
 
@@ -65,7 +69,7 @@ class Event:
 
     @property
     def outside(self) -> bool:
-        return self.blame in OUTSIDE
+        return self.blame in OUTSIDE or self.limit_hit
 
     @property
     def strength(self) -> int:

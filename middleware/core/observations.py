@@ -568,6 +568,43 @@ class OomKill(Value, frozen=True, kw_only=True):
     live_execs: list[str] = []
 
 
+class PidsHit(Value, frozen=True, kw_only=True):
+    """A fork was refused by the cgroup's limit of tasks: how many there were a moment later, and since when.
+
+    The two shares count tasks (threads too) of processes that started after the first, and after the newest, reply of a
+    model had passed; `None` while no reply had.  A process that came and went between two looks is in neither.
+    """
+
+    kind: ClassVar[str] = "cgroup.pids_hit"
+    container_id: str
+    hits: int | None = None
+    limit: int | None = None
+    tasks: int | None = None
+    since_first_reply: int | None = None
+    since_last_reply: int | None = None
+
+
+class DiskFull(Value, frozen=True, kw_only=True):
+    """A file system of a container has no room left: less than one part in a thousand, or no inode.
+
+    Written once when it becomes so and again when it had room in between; `at_start`: it was so when the container was
+    first looked at.  `layer_bytes` is what the container itself holds there: its own layer for the root file system, all
+    of a tmpfs; None where that is not known (a volume, a layer too large to count).
+    """
+
+    kind: ClassVar[str] = "disk.full"
+    container_id: str
+    mount: str
+    fs_type: str | None = None
+    size: int | None = None
+    free: int | None = None
+    inodes_free: int | None = None
+    used_at_start: int | None = None
+    used: int | None = None
+    layer_bytes: int | None = None
+    at_start: bool = False
+
+
 class KernelOomKill(Value, frozen=True, kw_only=True):
     """One victim record of the kernel log: says *who* and *which limit*."""
 
@@ -608,6 +645,8 @@ class HostCounters(Value, frozen=True, kw_only=True):
     psi_cpu: float | None = None
     psi_memory: float | None = None
     psi_io: float | None = None
+    cpu_busy_s: float | None = None
+    """Time that all cores together have worked since boot, for whomever; without waiting and stolen time."""
     load1: float | None = None
 
 
@@ -631,6 +670,8 @@ VALUES: Final[dict[str, type[Value]]] = {
         DoorContainer,
         CgroupReading,
         OomKill,
+        PidsHit,
+        DiskFull,
         KernelOomKill,
         ContainerGone,
         HostCounters,
