@@ -32,6 +32,7 @@ from fairtrial.middleware.core.observations import (
     ContainerGone,
     ContainerSeen,
     CoverageChanged,
+    DiskFull,
     DoorContainer,
     DoorExec,
     DoorState,
@@ -42,6 +43,7 @@ from fairtrial.middleware.core.observations import (
     KernelOomKill,
     Note,
     OomKill,
+    PidsHit,
     TrialEnded,
     TrialStarted,
     Value,
@@ -144,6 +146,10 @@ class Case:
                 self.host.append((placed, value))
             case ExecStarted() | ExecEnded():
                 self._exec(placed, value)
+            case PidsHit():
+                self._container(value.container_id).pids_hits.append((placed, value))
+            case DiskFull():
+                self._container(value.container_id).full_disks.append((placed, value))
             case OomKill():
                 self._container(value.container_id)
                 self._group(value.container_id, placed).counted.append((placed, value))

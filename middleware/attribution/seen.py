@@ -16,8 +16,10 @@ from fairtrial.middleware.core.observations import (
     ContainerEvent,
     ContainerGone,
     ContainerSeen,
+    DiskFull,
     KernelOomKill,
     OomKill,
+    PidsHit,
     RequestFacts,
 )
 from fairtrial.middleware.core.records import CallRole, PhaseName
@@ -126,6 +128,8 @@ class ContainerCase:
     seen_at: Placed | None = None
     gone: tuple[Placed, ContainerGone] | None = None
     readings: list[tuple[Placed, CgroupReading]] = field(default_factory=list[tuple[Placed, CgroupReading]])
+    pids_hits: list[tuple[Placed, PidsHit]] = field(default_factory=list[tuple[Placed, PidsHit]])
+    full_disks: list[tuple[Placed, DiskFull]] = field(default_factory=list[tuple[Placed, DiskFull]])
     events: list[tuple[Placed, ContainerEvent]] = field(default_factory=list[tuple[Placed, ContainerEvent]])
     execs: dict[int | None, list[ExecSeen]] = field(default_factory=dict[int | None, list[ExecSeen]])
     """Commands run through the runtime by step, the harness's own plumbing left out."""

@@ -41,6 +41,9 @@ OPENING_EDGE_NS: Final = 2_000_000_000
 _UNREAD: Final = CgroupReading(container_id="")
 _NEWBORN: Final = CgroupReading(
     container_id="",
+    memory_max_hits=0,
+    memory_high_hits=0,
+    oom=0,
     oom_kill=0,
     oom_group_kill=0,
     cpu_used=0.0,
@@ -161,6 +164,9 @@ class Windows:
             memory_shmem=_last(inside, "memory_shmem"),
             memory_file=_last(inside, "memory_file"),
             swap_peak=max((r.swap_current for r in inside if r.swap_current is not None), default=None),
+            memory_max_hits=_delta(before.memory_max_hits, after.memory_max_hits),
+            memory_high_hits=_delta(before.memory_high_hits, after.memory_high_hits),
+            memory_ooms=_delta(before.oom, after.oom),
             oom_kills=_kills(container, before, after, events),
             oom_group_kill=_group_kills(before, after, events),
             oom_victims=_victims(container, events),

@@ -20,12 +20,10 @@ from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS, KILLED_CODE
 from fairtrial.middleware.attribution.rules.container_oom import name_of
 from fairtrial.middleware.attribution.sentences import clean, count, listed, seconds, signal_name, statuses, steps
 from fairtrial.middleware.attribution.time_limit import Limit
-from fairtrial.middleware.core.records import ContainerUse, Evidence, PhaseName, Step
+from fairtrial.middleware.attribution.tool_steps import TIME_LIMIT_CODES, last_tool_step
+from fairtrial.middleware.core.records import ContainerUse, Evidence, PhaseName
 
 LENGTH_STOPS: Final = frozenset({"max_tokens", "length", "max_output_tokens", "MAX_TOKENS"})
-
-TIME_LIMIT_CODES: Final = frozenset({124, 137, 143})
-"""What timeout(1) and shells say of a command that was cut short."""
 
 FAMILY_WORDS: Final[dict[str, str]] = {
     "model_api": "the model API",
@@ -62,7 +60,7 @@ def doubt(ctx: Context) -> Doubt | None:
 def clearing(ctx: Context) -> list[Evidence]:
     """What shows that nothing outside happened: the last whole reply, the counters of kills, the last tool's end."""
     found = [evidence(a.placed, "the last model call brought a whole reply") for a in _last_whole(ctx)]
-    step = _last_tool_step(ctx.case)
+    step = last_tool_step(ctx.case)
     if step is not None:
         for container in ctx.case.containers.values():
             found.extend(
@@ -110,7 +108,7 @@ def cut_short(case: Case) -> str:
 
 def own_kill(case: Case) -> str:
     """A clause about a tool that ended with 137 in the last tool step, when no kill for memory was counted."""
-    step = _last_tool_step(case)
+    step = last_tool_step(case)
     if step is None or any(g.step == step.index for g in case.kills):
         return ""
     if any(tool.exit_code == 137 for tool in step.tools):
@@ -301,7 +299,7 @@ def _vanished(ctx: Context) -> Doubt | None:
 
 def _trace(ctx: Context) -> Doubt | None:
     """A tool failed in the last tool step while a counter of a family without a rule moved there."""
-    step = _last_tool_step(ctx.case)
+    step = last_tool_step(ctx.case)
     if step is None or not any(tool.exit_code not in {None, 0} for tool in step.tools):
         return None
     for use in step.containers:
@@ -324,13 +322,7 @@ def _moved(use: ContainerUse) -> str | None:
         return f"{count(use.tcp_attempt_fails, 'connection')} could not be opened"
     if use.tcp_retrans:
         return f"{count(use.tcp_retrans, 'segment')} had to be sent again"
-    if use.pids_max_hits:
-        return "the limit of processes was reached"
     return None
-
-
-def _last_tool_step(case: Case) -> Step | None:
-    return next((step for step in reversed(case.trial.steps) if step.tools), None)
 
 
 def _n(step: int | None) -> str:

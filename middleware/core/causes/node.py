@@ -22,8 +22,30 @@ NODE: Final = (
         sources=("collector.kernel_log",),
         built=True,
     ),
-    cause("node.pressure", "node", (I,), PROVED, "The node was under pressure.", ASK_NODE),
-    cause("node.contention", "node", (I,), PROVED, "Other trials on the node slowed this one.", ASK_NODE),
+    cause(
+        "node.pressure",
+        "node",
+        (I,),
+        PROVED,
+        "In step {step} the processes of {container} stood still for memory below their own limit, as the node did, "
+        "for {lost} of the {length} that the command had.",
+        ASK_NODE,
+        note="proved when the time it took is what the limit that fired lacked; without that measure nobody is blamed",
+        sources=("collector.vmstat", "collector.cgroup"),
+        built=True,
+    ),
+    cause(
+        "node.contention",
+        "node",
+        (I,),
+        PROVED,
+        "In step {step} others had the cores of the node for {lost} of the {length} that the command of {container} "
+        "had.",
+        ASK_NODE,
+        note="proved when the time it took is what the limit that fired lacked; without that measure nobody is blamed",
+        sources=("collector.vmstat", "collector.cgroup"),
+        built=True,
+    ),
     cause("node.lost", "node", (I,), PROVED, "The node was lost.", ASK_NODE),
     cause(
         "runtime.daemon_fault",
