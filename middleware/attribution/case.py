@@ -23,6 +23,7 @@ from fairtrial.middleware.core.observations import (
     CoverageChanged,
     DoorContainer,
     DoorExec,
+    DoorImage,
     DoorState,
     ExecEnded,
     ExecStarted,
@@ -32,6 +33,7 @@ from fairtrial.middleware.core.observations import (
     Note,
     OomKill,
     RequestFacts,
+    RuntimeState,
     TrialEnded,
     TrialStarted,
     Value,
@@ -155,10 +157,25 @@ class ContainerCase:
     seen: ContainerSeen | None = None
     seen_at: Placed | None = None
     gone: tuple[Placed, ContainerGone] | None = None
+    """The end of its last life; None while it lives again."""
+    ends: list[tuple[Placed, ContainerGone]] = field(default_factory=list[tuple[Placed, ContainerGone]])
+    """The ends of all its lives."""
     readings: list[tuple[Placed, CgroupReading]] = field(default_factory=list[tuple[Placed, CgroupReading]])
     events: list[tuple[Placed, ContainerEvent]] = field(default_factory=list[tuple[Placed, ContainerEvent]])
     execs: dict[int | None, list[ExecSeen]] = field(default_factory=dict[int | None, list[ExecSeen]])
     """Commands run through the runtime by step, the harness's own plumbing left out."""
+
+    def begins(self, placed: Placed, seen: ContainerSeen) -> None:
+        """It was seen; with a start after its end it lives again."""
+        if self.gone is not None and (seen.started_wall_ns or 0) > self.gone[0].at_ns:
+            self.gone = None
+        self.seen, self.seen_at = seen, self.seen_at or placed
+
+    def ended(self, placed: Placed, gone: ContainerGone) -> None:
+        """A life of it ended; one that began later is not over by that."""
+        self.ends.append((placed, gone))
+        if self.seen is None or (self.seen.started_wall_ns or 0) <= placed.at_ns:
+            self.gone = placed, gone
 
     @property
     def role(self) -> str:
@@ -179,8 +196,11 @@ class Case:
         self.coverage_changes: list[tuple[Placed, CoverageChanged]] = []
         self.gaps: list[tuple[Placed, GapSeen]] = []
         self.doors: list[tuple[Placed, DoorState]] = []
-        self.asked_of_containers: list[DoorContainer] = []
+        self.asked_of_containers: list[tuple[Placed, DoorContainer]] = []
         """What the trial's own clients asked of the runtime through its Docker door."""
+        self.pulls: list[tuple[Placed, DoorImage]] = []
+        self.runtime: list[tuple[Placed, RuntimeState]] = []
+        """The engine's event stream: open, lost, back."""
         self.door_execs: dict[str, Placed] = {}
         """The end of each exec's stream, as the Docker door saw it."""
         self.host: list[tuple[Placed, HostCounters]] = []
@@ -240,8 +260,7 @@ class Case:
                     self._container(value.container_id)
                     self._group(value.container_id, placed).records.append((placed, value))
             case ContainerSeen():
-                container = self._container(value.container_id)
-                container.seen, container.seen_at = value, container.seen_at or placed
+                self._container(value.container_id).begins(placed, value)
             case ContainerEvent():
                 self._container(value.container_id).events.append((placed, value))
                 if value.action == "oom":
@@ -249,9 +268,13 @@ class Case:
             case DoorExec():
                 self.door_execs[value.exec_id] = placed
             case DoorContainer():
-                self.asked_of_containers.append(value)
+                self.asked_of_containers.append((placed, value))
+            case DoorImage():
+                self.pulls.append((placed, value))
+            case RuntimeState():
+                self.runtime.append((placed, value))
             case ContainerGone():
-                self._container(value.container_id).gone = (placed, value)
+                self._container(value.container_id).ended(placed, value)
                 if value.ended_by == "oom":
                     self._group(value.container_id, placed).told.append(placed)
             case CoverageChanged():

@@ -30,12 +30,16 @@ from fairtrial.middleware.attribution.ledger import ledger
 from fairtrial.middleware.attribution.rules import (
     container_killed,
     container_oom,
+    container_restarted,
+    container_start,
     harness_side,
     model,
     model_api,
     observer,
     operator,
     runtime,
+    service_died,
+    unknown_outside,
 )
 from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, steps
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, as_record
@@ -64,7 +68,11 @@ RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
     observer.find,
     container_oom.find,
     container_killed.find,
+    container_restarted.find,
+    container_start.find,
+    service_died.find,
     runtime.find,
+    unknown_outside.find,
 )
 
 _CANCELLED: Final = "operator.cancelled"

@@ -37,6 +37,7 @@ UNKNOWN_WORDS: Final[dict[str, str]] = {
     "error_type": "no error type",
     "residue": "what",
     "writer": "an unknown number",
+    "did": "stopped",
 }
 """What stands in a sentence for a value that was not observed."""
 
