@@ -68,6 +68,13 @@ def _runs_until(one: ExecSeen, at_ns: int) -> bool:
     return one.exit_code == 137 and at_ns - one.ended.at_ns <= STRUCK_NS
 
 
+def struck_step(container: ContainerCase, placed: Placed) -> int | None:
+    """The step of a command that died with its container: the engine tells of the container's end some 30 ms after the
+    processes died, and a quick agent has asked its model again by then."""
+    struck = [one.step for one in running_at(container, placed.at_ns) if one.step is not None]
+    return min(struck, default=placed.step)
+
+
 def went_on(case: Case, at_ns: int) -> bool:
     """Whether the agent asked its model again after that."""
     return any(call.started_ns > at_ns for call in case.main_calls)
@@ -92,6 +99,14 @@ def _place_of(container: ContainerCase) -> tuple[str, ...] | None:
     labels = {} if container.seen is None else container.seen.labels
     place = tuple(labels.get(name, "") for name in _COMPOSE)
     return place if all(place) else None
+
+
+def used_after(case: Case, at_ns: int) -> bool:
+    """Whether the agent went on: it asked its model again, or a reply that was on its way then asked for a tool that
+    never brought a result."""
+    last = case.last_main
+    waits = case.waiting_for is not None and last is not None and last.ended_ns is not None and last.ended_ns > at_ns
+    return waits or went_on(case, at_ns)
 
 
 def engine_losses(case: Case) -> list[tuple[Placed, Placed | None]]:

@@ -18,7 +18,15 @@ from typing import Final
 
 from fairtrial.middleware.attribution.case import ContainerCase, evidence, no, unknown, yes
 from fairtrial.middleware.attribution.context import Context
-from fairtrial.middleware.attribution.doings import ENDING, asked_for, heir_of, in_time, running_at, went_on
+from fairtrial.middleware.attribution.doings import (
+    ENDING,
+    asked_for,
+    heir_of,
+    in_time,
+    running_at,
+    struck_step,
+    used_after,
+)
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_oom import name_of
 from fairtrial.middleware.attribution.sentences import fill, signal_name
@@ -63,21 +71,22 @@ def _event(
 ) -> Event | None:
     at = placed.at_ns
     running = running_at(container, at)
-    if not running and not went_on(ctx.case, at):
+    if not running and not used_after(ctx.case, at):
         return None
-    later = first_normal_after(ctx.case, container, placed.step)
+    step = struck_step(container, placed)
+    later = first_normal_after(ctx.case, container, step)
     ids = [placed.id, *(e.started.id for e in running if e.started is not None)]
     cause = CAUSES["harness.killed" if own else "container.killed"]
     signal = signal_name(stop.signal)
     did = "paused" if stop.action == "pause" else f"stopped ({signal})" if signal else "stopped"
     facts = {"container": name_of(container), "at": rfc3339(at), "did": did}
-    if placed.step is not None:
-        facts["step"] = str(placed.step)
+    if step is not None:
+        facts["step"] = str(step)
     sentence = fill(cause.template, facts) + " Nothing says who did."
     if own:
         sentence = (
             f"The trial's own side {did} {name_of(container)} through its Docker door"
-            f"{f' in step {placed.step}' if placed.step is not None else ''} while it was still using it: its harness "
+            f"{f' in step {step}' if step is not None else ''} while it was still using it: its harness "
             "did, or a command of the model's."
         )
     return Event(
@@ -86,7 +95,7 @@ def _event(
         best=Grade.SUSPECTED,
         standing=Standing.RECOVERED if later is not None else Standing.TERMINAL,
         ends_call=False,
-        step=placed.step,
+        step=step,
         phase=placed.phase,
         at_ns=at,
         happened=yes([placed.id]),

@@ -25,7 +25,8 @@ from fairtrial.middleware.attribution.doings import (
     heir_of,
     in_time,
     running_at,
-    went_on,
+    struck_step,
+    used_after,
     with_engine,
 )
 from fairtrial.middleware.attribution.events import Event, Standing
@@ -70,14 +71,15 @@ def _event(
 ) -> Event | None:
     at, (start, heir) = placed.at_ns, again
     before = [e for execs in container.execs.values() for e in execs if e.started is not None and e.started.at_ns < at]
-    if not before or not (went_on(ctx.case, at) or running_at(container, at)):
+    if not before or not (used_after(ctx.case, at) or running_at(container, at)):
         return None
     own = asked_for(ctx.case, container, at, ENDING)
     outside = (gone.ended_by or "").startswith("runtime_kill") or gone.init_signal == _SIGKILL
     outside = outside or any(v.action == "restart" and p.at_ns >= at for p, v in container.events)
     lost = list(container.seen.tmpfs) if container.seen is not None and heir is container else []
     cause = CAUSES["container.state_lost" if lost or heir is not container else "container.restarted"]
-    later = first_normal_after(ctx.case, heir, placed.step)
+    step = struck_step(container, placed)
+    later = first_normal_after(ctx.case, heir, step)
     if not own and not outside:
         standing = Standing.RECOVERED
     else:
@@ -85,8 +87,8 @@ def _event(
     who = "The trial's own side asked for it at its Docker door." if own else "Nothing says who did it."
     what = f"what it held in {listed(path.partition('=')[0] for path in lost[:3])}" if lost else "its files"
     facts = {"container": name_of(container), "what": what}
-    if placed.step is not None:
-        facts["step"] = str(placed.step)
+    if step is not None:
+        facts["step"] = str(step)
     ids = [placed.id, start.id]
     return Event(
         cause=cause.name,
@@ -94,7 +96,7 @@ def _event(
         best=Grade.SUSPECTED,
         standing=standing,
         ends_call=False,
-        step=placed.step,
+        step=step,
         phase=placed.phase,
         at_ns=at,
         happened=yes(ids),

@@ -18,7 +18,15 @@ from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase, evidence, unknown, yes
 from fairtrial.middleware.attribution.context import Context
-from fairtrial.middleware.attribution.doings import asked_for, in_time, running_at, went_on, with_engine, works_inside
+from fairtrial.middleware.attribution.doings import (
+    asked_for,
+    in_time,
+    running_at,
+    struck_step,
+    used_after,
+    with_engine,
+    works_inside,
+)
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_oom import name_of
 from fairtrial.middleware.attribution.sentences import fill
@@ -49,23 +57,24 @@ def struck(case: Case) -> list[ContainerCase]:
         told = told or asked_for(case, container, at) or any(g.container == container.id for g in case.kills)
         told = told or with_engine(case, at)
         alone = gone.init_signal == _SIGKILL and container.seen.own_pid_namespace is True
-        used = running_at(container, at) or went_on(case, at)
+        used = running_at(container, at) or used_after(case, at)
         if alone and not told and used and in_time(case, placed) and works_inside(case, placed.step):
             found.append(container)
     return found
 
 
 def _event(container: ContainerCase, placed: Placed, gone: ContainerGone) -> Event:
+    step = struck_step(container, placed)
     facts = {"container": name_of(container), "at": rfc3339(placed.at_ns)}
-    if placed.step is not None:
-        facts["step"] = str(placed.step)
+    if step is not None:
+        facts["step"] = str(step)
     return Event(
         cause=_CAUSE.name,
         blame=Blame.INFRA,
         best=Grade.SUSPECTED,
         standing=Standing.TERMINAL,
         ends_call=False,
-        step=placed.step,
+        step=step,
         phase=placed.phase,
         at_ns=placed.at_ns,
         happened=yes([placed.id]),
