@@ -35,6 +35,7 @@ from fairtrial.middleware.core.observations import (
     DiskFull,
     DoorContainer,
     DoorExec,
+    DoorImage,
     DoorState,
     ExecEnded,
     ExecStarted,
@@ -44,6 +45,7 @@ from fairtrial.middleware.core.observations import (
     Note,
     OomKill,
     PidsHit,
+    RuntimeState,
     TrialEnded,
     TrialStarted,
     Value,
@@ -89,8 +91,11 @@ class Case:
         self.coverage_changes: list[tuple[Placed, CoverageChanged]] = []
         self.gaps: list[tuple[Placed, GapSeen]] = []
         self.doors: list[tuple[Placed, DoorState]] = []
-        self.asked_of_containers: list[DoorContainer] = []
+        self.asked_of_containers: list[tuple[Placed, DoorContainer]] = []
         """What the trial's own clients asked of the runtime through its Docker door."""
+        self.pulls: list[tuple[Placed, DoorImage]] = []
+        self.runtime: list[tuple[Placed, RuntimeState]] = []
+        """The engine's event stream: open, lost, back."""
         self.door_execs: dict[str, Placed] = {}
         """The end of each exec's stream, as the Docker door saw it."""
         self.notes: list[tuple[Placed, Note]] = []
@@ -160,8 +165,7 @@ class Case:
                     self._container(value.container_id)
                     self._group(value.container_id, placed).records.append((placed, value))
             case ContainerSeen():
-                container = self._container(value.container_id)
-                container.seen, container.seen_at = value, container.seen_at or placed
+                self._container(value.container_id).begins(placed, value)
             case ContainerEvent():
                 self._container(value.container_id).events.append((placed, value))
                 if value.action == "oom":
@@ -169,9 +173,13 @@ class Case:
             case DoorExec():
                 self.door_execs[value.exec_id] = placed
             case DoorContainer():
-                self.asked_of_containers.append(value)
+                self.asked_of_containers.append((placed, value))
+            case DoorImage():
+                self.pulls.append((placed, value))
+            case RuntimeState():
+                self.runtime.append((placed, value))
             case ContainerGone():
-                self._container(value.container_id).gone = (placed, value)
+                self._container(value.container_id).ended(placed, value)
                 if value.ended_by == "oom":
                     self._group(value.container_id, placed).told.append(placed)
             case CoverageChanged():

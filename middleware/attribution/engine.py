@@ -32,6 +32,8 @@ from fairtrial.middleware.attribution.rules import (
     container_limits,
     container_memory,
     container_oom,
+    container_restarted,
+    container_start,
     harness_side,
     harness_storms,
     harness_swallowed,
@@ -42,8 +44,10 @@ from fairtrial.middleware.attribution.rules import (
     observer,
     operator,
     runtime,
+    service_died,
     slowness,
     time_limit,
+    unknown_outside,
 )
 from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, steps
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, as_record
@@ -80,8 +84,12 @@ RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
     container_limits.find,
     slowness.find,
     container_killed.find,
+    container_restarted.find,
+    container_start.find,
+    service_died.find,
     runtime.find,
     time_limit.find,
+    unknown_outside.find,
 )
 
 _CANCELLED: Final = "operator.cancelled"

@@ -51,6 +51,7 @@ UNKNOWN_WORDS: Final[dict[str, str]] = {
     "later": "later steps",
     "why": "without end",
     "charged": "an unknown time",
+    "did": "stopped",
 }
 """What stands in a sentence for a value that was not observed."""
 

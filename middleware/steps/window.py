@@ -107,10 +107,13 @@ def container_facts(placed: Iterable[Placed]) -> dict[str, ContainerFacts]:
             continue
         if isinstance(value, ContainerSeen):
             facts.seen, facts.seen_ns = value, facts.seen_ns or at_ns
+            if facts.gone_ns is not None and (value.started_wall_ns or 0) > facts.gone_ns:
+                facts.gone_ns = None  # it lives again
         elif isinstance(value, OomKill):
             facts.kills_told = True
         elif isinstance(value, ContainerGone):
-            facts.gone_ns = at_ns
+            begun = 0 if facts.seen is None else facts.seen.started_wall_ns or 0
+            facts.gone_ns = at_ns if begun <= at_ns else None
         elif isinstance(value, ExecStarted) and value.pid is not None:
             facts.exec_pids[value.exec_id] = value.pid
         facts.by_step.setdefault(one.step, []).append(one)

@@ -18,6 +18,7 @@ from fairtrial.middleware.attribution.case import AttemptSeen, Case, evidence
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS, KILLED_CODES
 from fairtrial.middleware.attribution.rules.container_oom import name_of
+from fairtrial.middleware.attribution.rules.service_died import dead_services
 from fairtrial.middleware.attribution.sentences import clean, count, listed, seconds, signal_name, statuses, steps
 from fairtrial.middleware.attribution.time_limit import Limit
 from fairtrial.middleware.attribution.tool_steps import TIME_LIMIT_CODES, last_tool_step
@@ -52,6 +53,7 @@ def doubt(ctx: Context) -> Doubt | None:
         or _failed_last(ctx)
         or _memory(ctx)
         or _vanished(ctx)
+        or _service_ended(ctx)
         or _trace(ctx)
         or (_waiting(ctx) if ctx.limit is None else _unmeasured(ctx, ctx.limit))
     )
@@ -278,20 +280,35 @@ def _done_by_its_last_command(case: Case) -> bool:
 def _vanished(ctx: Context) -> Doubt | None:
     """A main container that ended in the agent's time by SIGKILL, and nobody says why.
 
-    PID 1 cannot be killed with SIGKILL from inside its own namespace, but it may exit with 137 itself.
+    PID 1 cannot be killed with SIGKILL from inside its own namespace, but it may exit with 137 itself; only its own
+    wait status, where the kernel tells it, says which (`unknown_outside.py`).
     """
     for container in ctx.case.containers.values():
         if container.gone is None or container.role not in {"main", "service"}:
             continue
         placed, gone = container.gone
-        if placed.phase is not PhaseName.AGENT or gone.exit_code != 137:
-            continue
+        if placed.phase is not PhaseName.AGENT or gone.exit_code != 137 or gone.init_signal == 0:
+            continue  # by its own wait status it exited, which needs nobody outside
         if any(g.container == container.id for g in ctx.case.kills) or (gone.ended_by or "").startswith("runtime_kill"):
             continue
         return Doubt(
             why=f"{name_of(container)} ended with exit code 137 in step {_n(placed.step)}, not for memory and not "
             "through the runtime, and nothing says by whom",
             remedy="Look at the machine's log at that time.",
+            by=(placed.id,),
+        )
+    return None
+
+
+def _service_ended(ctx: Context) -> Doubt | None:
+    """A service that exited by itself with an error: a request of the agent's can bring that about, or a fault."""
+    for container, placed, gone in dead_services(ctx.case):
+        if gone.exit_code in {None, 0} or (gone.ended_by or "").startswith("runtime_kill"):
+            continue
+        return Doubt(
+            why=f"The task's service {name_of(container)} ended with exit code {gone.exit_code} in step "
+            f"{_n(placed.step)}, while the agent still worked, and nothing says if a request of the agent's ended it",
+            remedy="Read the service's log, then run the trial again.",
             by=(placed.id,),
         )
     return None

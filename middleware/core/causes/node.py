@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairtrial.middleware.core.causes.row import ASK_NODE, PROVED, SUSPECTED, I, cause
+from fairtrial.middleware.core.causes.row import ASK_NODE, EVENTS, PROVED, SUSPECTED, I, cause
 
 NODE: Final = (
     cause(
@@ -51,9 +51,12 @@ NODE: Final = (
         "runtime.daemon_fault",
         "node",
         (I,),
-        PROVED,
-        "The container runtime failed.",
-        "Restart the runtime, then run the trial again.",
+        SUSPECTED,
+        "The container engine {what} in step {step}, and no command of the trial worked in a container afterwards.",
+        "Look why (journalctl -u docker, at {at}), then run the trial again.",
+        note="suspected at best, since an agent with access to the engine can end it",
+        sources=EVENTS,
+        built=True,
     ),
     cause(
         "runtime.exec_lost",
