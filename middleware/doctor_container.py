@@ -21,6 +21,7 @@ from fairtrial.middleware.core import config, ids
 from fairtrial.middleware.core.errors import ConfigError, HostError
 from fairtrial.middleware.relay import docker, docker_upstream, runtime_dir
 from fairtrial.middleware.relay.bridge import Bridge
+from fairtrial.middleware.relay.bridge_place import NO_NETWORK, OUT_OF_REACH
 from fairtrial.middleware.relay.docker import DockerDoor
 from fairtrial.middleware.relay.environment import Mutation
 from fairtrial.middleware.relay.feed import FeedSender
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 VARIABLE: Final = "FAIRTRIAL_DOCTOR_URL"
-LABEL: Final = "fairtrial.doctor"
+LABEL: Final = "fairtrial-doctor"
 _CONTAINER_S: Final = 40.0
 _NO_CLIENT: Final = "no client"
 _ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
@@ -231,7 +232,7 @@ def _judged(doors: _Doors, image: str, network: str, said: str) -> Proof:
         clients = "curl, python3, wget, node, nc or bash"
         return Proof("no", f"{image} has none of {clients} to ask with", "name an image that has one")
     for event, text in doors.notes:
-        if event == "bridge.out_of_reach":
+        if event in (OUT_OF_REACH, NO_NETWORK):
             why = text.partition(": ")[2].rstrip(".")
             return Proof("no", f"a container {where} cannot reach a model door: {why}", _remedy(why))
         if event == "bridge.turned_away":
