@@ -119,13 +119,28 @@ def kill_the_engine_later(stage: Stage) -> None:
     kill_the_engine(stage)
 
 
+HOGS: Final = "for i in 1 2 3; do (head -c 45000000 /dev/zero | tail -c 45000000 > /dev/null) & done; wait; true"
+"""Three of them, each smaller than what the trial's process counts for by its score."""
+
+
 def fill_the_node(stage: Stage) -> None:
     """A neighbour under the same parent cgroup takes all of it; the kernel picks the trial's process."""
     stage.until("working")
     image = stage.docker("inspect", "-f", "{{.Config.Image}}", stage.box)
     (V1 / f"ft-{stage.box}" / "memory.limit_in_bytes").write_text(str(96 << 20))
     stage.docker("run", "--rm", "-e", ANOTHER, "--network", "none", "--cgroup-parent", f"/ft-{stage.box}",
+                 image, "sh", "-c", HOGS)
+    remove_the_cgroup(stage)
+
+
+def kill_next_door(stage: Stage) -> None:
+    """A neighbour under the same parent cgroup is killed for memory; the box is not."""
+    stage.until("working")
+    image = stage.docker("inspect", "-f", "{{.Config.Image}}", stage.box)
+    (V1 / f"ft-{stage.box}" / "memory.limit_in_bytes").write_text(str(96 << 20))
+    stage.docker("run", "--rm", "-e", ANOTHER, "--network", "none", "--cgroup-parent", f"/ft-{stage.box}",
                  image, "sh", "-c", "tail /dev/zero || true")
+    stage.note("over")
     remove_the_cgroup(stage)
 
 
@@ -259,6 +274,12 @@ SCENARIOS: Final = (
         right=Right(blame=of(Blame.INFRA), grade=Grade.PROVED, cause=OOM, step=1, ended=(OOM, Grade.PROVED, 1)),
         agent=box("--memory-reservation 64m --cgroup-parent /ft-%box% --oom-score-adj 1000"),
         outside=fill_the_node, root=True, dear=True,
+    ),
+    oom(
+        "oom-next-door", "a neighbour under the same parent cgroup is killed; the runtime tells of an OOM in the box too",
+        shell("touch /shared/working; until [ -e /shared/over ]; do sleep 0.1; done; exit 1"), DONE, kind=Kind.CLEAN,
+        why="VERDICTS 3: only a delta of the box's own counter proves a kill", right=models(),
+        agent=box("--cgroup-parent /ft-%box%"), outside=kill_next_door, root=True, dear=True,
     ),
     oom(
         "memory-bomb-at-4x", "a command that takes whatever there is, killed at four times what the task declares",
