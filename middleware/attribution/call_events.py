@@ -108,6 +108,8 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
         return False  # others spent of the same limit, and a tool of the agent may be one of them
     if trouble.fault.cause == "model_api.rate_limited" and _beside_itself(ctx, trouble):
         return False
+    if any(turn.in_flight for turn in ctx.turns):
+        return False  # of a call whose end nobody saw it is not known what it brought
     if poisoned(ctx, trouble) or _awaited_by_nobody(ctx, trouble) or _leaves_a_tool_unanswered(ctx, trouble):
         return False
     if ctx.ever_completed:

@@ -59,7 +59,7 @@ def blinded(observations: Sequence[Observation], gone: Sequence[Observation]) ->
             lost_records=1,
         )
         told = {"source": "feed", "source_id": "gap", "seq": number, "kind": gap.kind, "value": encode_value(gap)}
-        left.append(msgspec.structs.replace(o, id=f"{o.id}-gap", **told))  # type: ignore[arg-type]
+        left.append(msgspec.structs.replace(o, id=f"{o.id}-gap", **told))
     return left
 
 
@@ -107,7 +107,7 @@ def test_what_the_agent_wrote_never_changes_the_verdict(source: int | str, copie
     ]
     note = Note(event="agent.wrote", text=words)
     written = {"kind": note.kind, "value": encode_value(note), "source_id": "agent", "seq": len(forged)}
-    said = msgspec.structs.replace(at, id=f"{at.id}-said", trust=Trust.INSIDE, **written)  # type: ignore[arg-type]
+    said = msgspec.structs.replace(at, id=f"{at.id}-said", trust=Trust.INSIDE, **written)
     before, after = verdict_on(told), verdict_on([*(_worded(o, words) for o in told), *forged, said])
     assert (summary(after), ended(after)) == (summary(before), ended(before))
 
