@@ -55,7 +55,13 @@ def locate(pid: int | str, *, proc: Path, root: Path = Path("/"), must_contain: 
     """
     if must_contain is not None and len(must_contain) < MIN_ID_LENGTH:
         raise ValueError(f"{must_contain!r} is too short for a container id")
-    lines = parse_cgroup((proc / str(pid) / "cgroup").read_bytes())
+    raw = (proc / str(pid) / "cgroup").read_bytes()
+    return places_of(raw, proc=proc, root=root, must_contain=must_contain)
+
+
+def places_of(raw: bytes, *, proc: Path, root: Path = Path("/"), must_contain: str | None = None) -> CgroupPlaces:
+    """The same from the text of a /proc/PID/cgroup, whose process may be gone.  Raises OSError without /proc."""
+    lines = parse_cgroup(raw)
     mounts = parse_mountinfo((proc / "self" / "mountinfo").read_bytes())
     places: dict[str, Place] = {}
     missing: dict[str, str] = {}

@@ -23,6 +23,7 @@ import msgspec
 
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.facade import Collectors
+from fairtrial.collectors.senders import Senders
 from fairtrial.middleware.closing import gate_answer, recover_orphans
 from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.hello import DockerInfo, Hello, parse_hello
@@ -64,6 +65,9 @@ LEFT_AFTER_S: Final = 3.0
 """How long after the start the traces that earlier processes left are sent."""
 KEPT_OBSERVATIONS: Final = 1500
 """Observations held in memory (3.5 KB each); what is older is read back from the store at the end."""
+SAID_AT_THE_END: Final = frozenset({"bridge.out_of_reach", "bridge.proxy", "bridge.engine_silent"})
+"""Notes of the relay that nobody could be told of while the command ran."""
+_MOST_SAID_AT_THE_END: Final = 3
 STDOUT: Final = "-"
 """`--json -`: the run process prints the record, since its standard output is not ours."""
 
@@ -132,6 +136,7 @@ class ObservedTrial:
             Source("door.model", self._book.take, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
+            sender_of=Senders().of,
             at=begun,
         )
         self._engine_tracker = DockerTracker(
@@ -141,6 +146,8 @@ class ObservedTrial:
             on_created=self._on_created,
             keep_text=config.load(hello.config, {}, {}).privacy.content,
         )
+        self._at_the_end: list[str] = []
+        """What the relay noted while the command ran, and the user should know."""
         self._engine_conns: set[int] = set()
         """Connections through the Docker door."""
         self._collectors: Collectors | None = None
@@ -266,6 +273,8 @@ class ObservedTrial:
                 facts = record.json()
                 if facts.get("event") == "started" and self._collectors is not None:
                     self._collectors.child_started(int(str(facts.get("pid", 0))))
+                if isinstance(facts.get("cgroup"), str) and self._collectors is not None:
+                    self._collectors.child_seen_in(str(facts["cgroup"]))
             case feed.Kind.MUTATION:
                 self._source.emit(msgspec.convert(record.json(), MutationSeen, strict=False))
             case feed.Kind.NOTE:
@@ -278,6 +287,8 @@ class ObservedTrial:
                     self._source.emit(
                         GapSeen(source="relay", families=families, since_ns=at_ns, until_ns=at_ns, why=why)
                     )
+                if event in SAID_AT_THE_END and text is not None:
+                    self._at_the_end.append(str(text))
                 self._source.emit(Note(event=event, text=None if text is None else str(text), fields=facts))
             case _:
                 self._tracker.take(record)
@@ -354,6 +365,7 @@ class ObservedTrial:
         engine = self._unwatched_engine()
         if engine is not None:
             lines.append(f"{PREFIX}containers were not watched: {engine}")
+        lines += [f"{PREFIX}{text}" for text in self._at_the_end[:_MOST_SAID_AT_THE_END]]
         if self._no_traces is not None:
             lines.append(f"{PREFIX}the trace is not sent yet: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
             lines.append("  It waits in the store for the next run, or for: fairtrial export --pending")

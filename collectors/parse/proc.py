@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 _OCTAL = re.compile(rb"\\([0-7]{3})")
+
+
+_PF_EXITING: Final = 0x4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +36,17 @@ class Mount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLine:
-    """Part of /proc/PID/stat.  `start_ticks` (clock ticks since boot) tells a reused pid from the first one."""
+    """Part of /proc/PID/stat.  `start_ticks` (clock ticks since boot) tells a reused pid from the first one.
+
+    `exiting`: it runs no more and lets go of what it held (PF_EXITING of include/linux/sched.h, a zombie included).
+    """
 
     pid: int
     comm: str
     state: str
     ppid: int
     start_ticks: int
+    exiting: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +115,7 @@ def parse_stat(raw: bytes) -> ProcessLine:
         state=fields[0].decode("ascii", "replace"),
         ppid=int(fields[1]),
         start_ticks=int(fields[19]),
+        exiting=bool(int(fields[6]) & _PF_EXITING) or fields[0] in {b"Z", b"X"},
     )
 
 

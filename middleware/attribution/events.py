@@ -50,6 +50,8 @@ class Event:
     flips_if: str | None = None
     fact: Grade = Grade.PROVED
     """How well it is known that this happened and came from outside, whoever's demand or doing it answers."""
+    undecided: str | None = None
+    """Why nobody can say whose it was, although it happened and weighs: the trial is then indeterminate."""
     needs_door: bool = True
     """Whether it rests on no later model call having been made: a gap of the door after it then decides nothing."""
     evidence: tuple[Evidence, ...] = ()

@@ -37,6 +37,14 @@ UNKNOWN_WORDS: Final[dict[str, str]] = {
     "error_type": "no error type",
     "residue": "what",
     "writer": "an unknown number",
+    "quiet": "an unknown time",
+    "need": "an unknown time",
+    "elapsed": "an unknown time",
+    "source": "nobody knows whose",
+    "code": "an unknown one",
+    "later": "later steps",
+    "why": "without end",
+    "charged": "an unknown time",
 }
 """What stands in a sentence for a value that was not observed."""
 

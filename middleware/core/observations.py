@@ -180,6 +180,16 @@ class ToolUse(Record, frozen=True, kw_only=True):
     text_digest: str | None = None
 
 
+class Sender(Record, frozen=True, kw_only=True):
+    """The process that opened a connection to a door, as the kernel told it while the connection was open."""
+
+    pid: int
+    start_ticks: int
+    """Clock ticks since boot: tells a reused pid from the first one."""
+    parents: list[int] = []
+    """Pids of its parents, nearest first."""
+
+
 class RequestFacts(Record, frozen=True, kw_only=True):
     """What the request body said, without content.  Digests are blake2b-128 hex."""
 
@@ -288,6 +298,8 @@ class AttemptStarted(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
 
 
 class AttemptEnded(Value, frozen=True, kw_only=True):
@@ -313,6 +325,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0
@@ -337,6 +351,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """The same of the longest silence between any bytes, s."""
     silence_at_end: float | None = None
     """Silence before the end (any byte counts), s."""
+    quiet_at_end: float | None = None
+    """The same where pings and comments do not count as bytes, s; None before the first byte."""
     downstream_blocked: float | None = None
     """How long the client did not read, so that the upstream was not read either, s."""
     blocked_before_end: float | None = None
@@ -372,6 +388,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     remote: str | None = None
     parse: Literal["full", "partial", "none"] = "full"
     parse_why: str | None = None
+    sender: Sender | None = None
+    """Who opened the connection; None where nobody looked, or it was gone before."""
 
 
 # --- containers and cgroups -----------------------------------------------------------------------------------------
@@ -401,6 +419,10 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     network_mode: str | None = None
     strangers: int | None = None
     """Role "own": processes in the same cgroup that belong neither to the command nor to fairtrial."""
+    restarts: int | None = None
+    """How often the engine's restart policy had started it again by then."""
+    own_pid_namespace: bool | None = None
+    """False: a process of the host or of another container that it shares its namespace with can kill its first one."""
     join: str | None = None
     """How it was tied to this trial: started_after | label | env | only_trial | own."""
 
@@ -460,6 +482,8 @@ class DoorExec(Value, frozen=True, kw_only=True):
     detached: bool | None = None
     status: int | None = None
     """HTTP status of the start request."""
+    error: str | None = None
+    """As in `DoorContainer`."""
     started_wall_ns: int | None = None
     dispatch_delay: float | None = None
     duration: float | None = None
@@ -482,6 +506,8 @@ class DoorContainer(Value, frozen=True, kw_only=True):
     """What the request called it, where that is no whole id."""
     status: int | None = None
     signal: str | None = None
+    error: str | None = None
+    """What kind of refusal the engine's message tells (`wire/docker_errors.py`); None: none was told."""
     exit_code: int | None = None
     """Of `wait`."""
     duration: float | None = None
@@ -588,6 +614,34 @@ class ContainerGone(Value, frozen=True, kw_only=True):
     error: str | None = None
     ended_by: str | None = None
     """exit | oom | runtime_kill:<signal> | unknown: what the runtime's events say ended it."""
+    init_signal: int | None = None
+    """The signal that ended its first process by that process's own wait status, 0: it exited; None: the kernel did not
+    tell (before 6.15, or a remote engine)."""
+
+
+class RuntimeState(Value, frozen=True, kw_only=True):
+    """The engine's event stream opened, broke off or came back."""
+
+    kind: ClassVar[str] = "runtime.state"
+    state: Literal["up", "lost", "back"]
+    why: str | None = None
+    version: str | None = None
+    api_version: str | None = None
+    restarted: bool | None = None
+    """Of `back`: whether the engine is another process than before; None: that cannot be told."""
+
+
+class DoorImage(Value, frozen=True, kw_only=True):
+    """The trial's own client had the engine pull an image."""
+
+    kind: ClassVar[str] = "door.image"
+    image: str | None = None
+    """Its name as asked for, without a digest's or a credential's text."""
+    status: int | None = None
+    error: str | None = None
+    """As in `DoorContainer`; None: it was pulled, or the answer was not seen whole."""
+    duration: float | None = None
+    started_wall_ns: int | None = None
 
 
 class HostCounters(Value, frozen=True, kw_only=True):
@@ -627,6 +681,8 @@ VALUES: Final[dict[str, type[Value]]] = {
         OomKill,
         KernelOomKill,
         ContainerGone,
+        RuntimeState,
+        DoorImage,
         HostCounters,
     )
 }

@@ -2,7 +2,7 @@
 
 What comes in: values that `steps/` and `attribution/` computed.  What goes out: JSON by `msgspec`.
 This file holds shapes only, no rules.  The facts they are computed from are in `observations.py`, the
-closed set of causes in `causes.py`.
+closed set of causes in `causes/`.
 
 Times are RFC 3339 UTC with microseconds (`str`), durations are seconds, sizes bytes.  `None` means *not
 observed*, never 0 or "".  Fields may be added within a schema number, never changed or removed.
@@ -265,6 +265,8 @@ class Call(Record, frozen=True, kw_only=True):
     """Of a subagent's call: the agent that started it; None is the main agent."""
     spawned_by: str | None = None
     """Of a subagent's call: the parent's call whose reply set the tool to work that the subagent runs in."""
+    container_id: str | None = None
+    """The container that its client is in, as the engine told; None: the host, or not known."""
     attempts: list[Attempt] = []
 
 
@@ -408,6 +410,12 @@ class Ledger(Record, frozen=True, kw_only=True):
     need: float | None = None
     infra_seconds: float | None = None
     by_cause: dict[str, float] = {}
+    calls_seconds: float | None = None
+    """The time that model calls filled."""
+    reference: str | None = None
+    """By what whole calls were measured; None: by nothing, so what they took was not charged."""
+    calls_without_reference: int | None = None
+    """Whole calls that were not charged, because the reference knows none of their kind."""
 
 
 class Answers(Record, frozen=True, kw_only=True):

@@ -85,6 +85,11 @@ class ObserverLink:
         return self._pid is not None
 
     @property
+    def ready(self) -> bool:
+        """Whether it has said that it hears and collects."""
+        return self._ready
+
+    @property
     def deaths(self) -> int:
         """How often it died before the command's end."""
         return self._restarts + (0 if self.alive else 1)
@@ -104,6 +109,14 @@ class ObserverLink:
         """Record that the command runs; a later observer is told again."""
         self._child_started = (facts, t_ns)
         self._feed.record_json(wire.Kind.CHILD, facts, t_ns=t_ns)
+
+    def child_moved(self, cgroup: str) -> None:
+        """Record in which cgroup the command was seen; a later observer is told the last one."""
+        t_ns = clock.mono_ns()
+        if self._child_started is not None:
+            facts, started_ns = self._child_started
+            self._child_started = ({**facts, "cgroup": cgroup}, started_ns)
+        self._feed.record_json(wire.Kind.CHILD, {"event": "moved", "cgroup": cgroup}, t_ns=t_ns)
 
     def reap(self) -> None:
         """Look whether the process has died (called for SIGCHLD)."""

@@ -39,6 +39,7 @@ from fairtrial.middleware.relay.prepare import Prepared
 from fairtrial.middleware.relay.relay import Relay, new_event_loop, unix_listener
 from fairtrial.middleware.relay.saying import say
 from fairtrial.middleware.relay.settings import ClientTls, ProxySettings, RelaySettings, Upstream
+from fairtrial.middleware.relay.whereabouts import Whereabouts
 from fairtrial.middleware.wire.feed import Kind
 
 _P = ParamSpec("_P")
@@ -152,6 +153,7 @@ class Session:
         engine_door = EngineDoor(self._relay, prepared)
         engine_door.open()  # first, so that the engine answers while the rest is made
         await asyncio.sleep(0)
+        model_doors: list[ModelDoor] = []
         for plan in prepared.plan.doors:
             try:
                 upstream = Upstream.parse(plan.name, plan.origin, _client_tls(prepared.environ, plan.name))
@@ -176,6 +178,7 @@ class Session:
                     remedy="Check that 127.0.0.1 is up (ip link set lo up) and that files may be opened (ulimit -n).",
                     errno=error.errno,
                 ) from error
+            model_doors.append(door)
             self._door_urls[plan.name] = f"unix://{door.path}" if door.path else door.url(prepared.token)
             self._doors.append(
                 {
@@ -204,6 +207,7 @@ class Session:
         self._mutations = [*changed.mutations, *adapted.mutations]
         ports = {int(str(door["door_port"])): str(door["name"]) for door in self._doors if door["door_port"]}
         prepared.runtime.write_doors(prepared.trial, ports, await engine_door.settle())
+        engine_door.let_containers_in(model_doors)
         self._mutations += engine_door.mutations
         self._variables |= {m.what.removeprefix("environment "): m.new or "" for m in engine_door.mutations}
         others_at_start = 0
@@ -257,6 +261,8 @@ class Session:
             self._workers.started.set()
         self._ended = self._loop.create_future()
         link.child_started({"event": "started", "pid": self._pid}, clock.mono_ns())
+        ended = self._ended
+        Whereabouts(self._pid, self._loop, enough=lambda: link.ready or ended.done(), tell=link.child_moved).look()
         for arrival in signals.take(early):
             self._on_signal(arrival)
         signals.watch(self._hand_over)

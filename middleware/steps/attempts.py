@@ -299,6 +299,7 @@ def call_record(call: FoldedCall, role: CallRole, kin: Lineage = MAIN_AGENT) -> 
         agent=kin.agent,
         parent_agent=kin.parent,
         spawned_by=kin.spawned_by,
+        container_id=facts.container_id,
         attempts=[
             _attempt_record(attempt, call.attempts[i - 1] if i else None) for i, attempt in enumerate(call.attempts)
         ],

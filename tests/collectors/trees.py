@@ -32,15 +32,22 @@ class Tree:
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
-    def process(self, pid: int | str, cgroup: str) -> None:
+    def process(self, pid: int | str, cgroup: str, *, exiting: bool = False) -> None:
         """A process with its cgroup lines."""
         (self.proc / str(pid)).mkdir(exist_ok=True)
         (self.proc / str(pid) / "cgroup").write_text(cgroup)
+        if isinstance(pid, int) and (exiting or not (self.proc / str(pid) / "stat").exists()):
+            self.stat(pid, "sh", 1, exiting=exiting)
 
-    def stat(self, pid: int, comm: str, ppid: int, *, start: int = 100) -> None:
+    def gone(self, pid: int) -> None:
+        """It was waited for."""
+        shutil.rmtree(self.proc / str(pid))
+
+    def stat(self, pid: int, comm: str, ppid: int, *, start: int = 100, exiting: bool = False) -> None:
         """/proc/PID/stat of a process."""
         (self.proc / str(pid)).mkdir(exist_ok=True)
-        rest = " ".join("0" for _ in range(17))
+        flags = 0x40010C if exiting else 0x400100
+        rest = f"1 1 0 -1 {flags} " + " ".join("0" for _ in range(12))
         (self.proc / str(pid) / "stat").write_text(f"{pid} ({comm}) S {ppid} {rest} {start} 0 0\n")
 
 

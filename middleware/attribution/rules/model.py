@@ -18,7 +18,8 @@ from fairtrial.middleware.attribution.case import AttemptSeen, Case, evidence
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS, KILLED_CODES
 from fairtrial.middleware.attribution.rules.container_oom import name_of
-from fairtrial.middleware.attribution.sentences import clean, count, listed, signal_name, statuses, steps
+from fairtrial.middleware.attribution.sentences import clean, count, listed, seconds, signal_name, statuses, steps
+from fairtrial.middleware.attribution.time_limit import Limit
 from fairtrial.middleware.core.records import ContainerUse, Evidence, PhaseName, Step
 
 LENGTH_STOPS: Final = frozenset({"max_tokens", "length", "max_output_tokens", "MAX_TOKENS"})
@@ -54,7 +55,7 @@ def doubt(ctx: Context) -> Doubt | None:
         or _memory(ctx)
         or _vanished(ctx)
         or _trace(ctx)
-        or _waiting(ctx)
+        or (_waiting(ctx) if ctx.limit is None else _unmeasured(ctx, ctx.limit))
     )
 
 
@@ -211,6 +212,19 @@ def _memory(ctx: Context) -> Doubt | None:
         why=f"A kill for memory could have been missed: {ctx.memory.why_not}",
         remedy=ctx.memory.remedy,
         by=ctx.memory.by,
+    )
+
+
+def _unmeasured(ctx: Context, limit: Limit) -> Doubt | None:
+    """A time limit fired, model calls filled more than half of it, and nothing says how long they should have taken."""
+    if ctx.book.uncharged == 0 or ctx.book.calls_s <= limit.elapsed_s / 2:
+        return None
+    filled = f"{seconds(ctx.book.calls_s)} of {seconds(limit.elapsed_s)}"
+    return Doubt(
+        why=f"The time limit of {seconds(limit.limit_s)} fired ({limit.source}) after model calls had filled {filled}, "
+        "and no trial of the same hour of the week says how long such calls should take",
+        remedy="Run the trial again with a longer limit, or run more trials at that hour as a reference.",
+        by=limit.by,
     )
 
 

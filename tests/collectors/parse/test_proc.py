@@ -60,6 +60,15 @@ def test_a_process_may_call_itself_anything() -> None:
     assert line.start_ticks == 22
 
 
+def test_a_process_that_exits_is_told_from_one_that_runs() -> None:
+    def line(state: str, flags: int) -> bytes:
+        return f"7 (sh) {state} 1 7 7 0 -1 {flags} ".encode() + b" ".join(b"0" for _ in range(20))
+
+    assert not parse_stat(line("S", 0x400100)).exiting
+    assert parse_stat(line("R", 0x400104)).exiting  # its memory is being let go of
+    assert parse_stat(line("Z", 0x40010C)).exiting
+
+
 def test_a_recorded_process_has_its_parent_and_start() -> None:
     line = parse_stat(read("stat.txt"))
     assert (line.pid, line.comm, line.ppid, line.start_ticks) == (1492, "sleep", 1473, 185040)

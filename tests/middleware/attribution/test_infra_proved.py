@@ -219,6 +219,8 @@ def test_what_the_agent_its_tool_or_its_client_can_do_alone_is_not(told: Told) -
 def test_every_cause_that_is_built_and_may_be_proved_infra_has_its_row() -> None:
     """What is built and has no row never gives a proof of infra."""
     never = {
+        "model_api.poison_request",  # the request itself may be at fault
+        "model_api.slow",  # the ledger alone never proves
         "model_api.timeout",  # 408 and 504 may be the client's own slowness
         "container.oom_residual",  # whose writing filled the box is open
         "container.killed",  # nothing says who did
