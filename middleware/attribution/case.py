@@ -112,7 +112,8 @@ class Case:
         for one in self._execs.values():
             if not one.plumbing:
                 self.containers[one.container].execs.setdefault(one.step, []).append(one)
-        self.kills = sorted(self._groups.values(), key=lambda g: (g.at_ns, g.container))
+        real = (g for g in self._groups.values() if not self._only_rung(g))
+        self.kills = sorted(real, key=lambda g: (g.at_ns, g.container))
         self._kill_keys = {(g.container, g.step) for g in self.kills}
         self.started_ns = wall_ns_of(self.trial.started)
         self.ended_ns: int | None = _at(self.ended)
@@ -223,6 +224,21 @@ class Case:
             )
         group.at_ns = min(group.at_ns, placed.at_ns)
         return group
+
+    def _only_rung(self, group: KillGroup) -> bool:
+        """The runtime told of an OOM, and the container's own counter stood still over it: somebody else's kill.
+
+        Under a limit of a parent, cgroup v1 wakes every cgroup below it, and the runtime takes that for an event of
+        each of its containers.  (kernel doc cgroup-v1/memory, section 10; container.md section 0, 9.)
+        """
+        container = self.containers[group.container]
+        if group.counted or group.records or (container.gone is not None and container.gone[1].ended_by == "oom"):
+            return False
+        counted = [(p.at_ns, v.oom_kill) for p, v in container.readings if v.oom_kill is not None]
+        last_ns = max(p.at_ns for p in group.told)
+        before = max((n for at_ns, n in counted if at_ns < group.at_ns), default=0)
+        after = [n for at_ns, n in counted if at_ns > last_ns]
+        return bool(after) and max(after) <= before
 
     @property
     def deaths_ns(self) -> list[int]:

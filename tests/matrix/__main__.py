@@ -1,8 +1,8 @@
 """`make matrix`: runs every scenario for real, prints the confusion matrix, fails where a bar is missed.
 
 `python -m tests.matrix [--cheap] [--told] [--at-once N] [--record] [NAME|FAMILY …]`.  `--told` prints what each missed
-scenario said; `--record` writes the observations of the scenarios in `RECORDED` to tests/data/matrix, for the tests that
-replay them.
+scenario said; `--record` writes the observations of the scenarios in `RECORDED` to tests/data/matrix, for the tests
+that replay them.
 """
 
 from __future__ import annotations

@@ -64,8 +64,8 @@ def differences(right: Right, found: Found) -> list[str]:
             wrong.append(f"{name}: right is {wanted}, found {said}")
 
     claim("blame", found.blame in right.blame, "|".join(sorted(right.blame)), found.blame)
-    claim("grade", right.grade == "open" or right.grade == found.grade, right.grade, found.grade)
-    claim("cause", right.cause == "open" or right.cause == found.cause, right.cause, found.cause)
+    claim("grade", right.grade in ("open", found.grade), right.grade, found.grade)
+    claim("cause", right.cause in ("open", found.cause), right.cause, found.cause)
     claim("step", right.step is None or right.step == found.step, right.step, found.step)
     if right.ended != "open":
         claim("terminated_by", _same_end(right, found), right.ended, found.ended)
@@ -78,14 +78,12 @@ def _same_end(right: Right, found: Found) -> bool:
     if right.ended is None or right.ended == "open" or found.ended is None:
         return right.ended is None and found.ended is None
     cause, grade, step = right.ended
-    return (
-        cause == found.ended[0] and grade in {None, found.ended[1]} and (step is None or step == found.ended[2])
-    )
+    return cause == found.ended[0] and grade in {None, found.ended[1]} and (step is None or step == found.ended[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One scenario's end.  `skipped`: why it could not be run here; `broken`: what failed before there was a verdict."""
+    """One scenario's end.  `skipped`: why it could not be run here; `broken`: what failed before a verdict."""
 
     scenario: Scenario
     found: Found | None = None
@@ -126,8 +124,10 @@ def bars(results: Sequence[Result]) -> list[tuple[str, bool]]:
         (f"right cause on infra scenarios: {len(good)} of {len(infra)} ({share:.0%}), at least 95 %", share >= 0.95),
         (f"infra blamed on look-alikes and controls: {_named(charged, len(innocent))}, at most 0", not charged),
         (f"proved on inside-only evidence: {_named(proved, len(inside))}, at most 0", not proved),
-        (f"infra proved where harness, operator or fairtrial failed: {_named(accused, len(others))}, at most 0",
-         not accused),
+        (
+            f"infra proved where harness, operator or fairtrial failed: {_named(accused, len(others))}, at most 0",
+            not accused,
+        ),
     ]
 
 
@@ -204,7 +204,7 @@ def _causes(results: Iterable[Result]) -> list[str]:
             counted[str(wanted), said or f"none ({_said(result.found)})"] += 1
     lines = [f"{'cause that is right':<30}found"]
     for wanted in sorted({wanted for wanted, _ in counted}):
-        said = {name: n for (want, name), n in counted.items() if want == wanted}
-        told = ", ".join(f"{'=' if name == wanted else name} x{n}" for name, n in sorted(said.items()))
+        mine = {name: n for (want, name), n in counted.items() if want == wanted}
+        told = ", ".join(f"{'=' if name == wanted else name} x{n}" for name, n in sorted(mine.items()))
         lines.append(f"{wanted:<30}{told}")
     return lines

@@ -1,6 +1,7 @@
-"""Trials made by chance: any order of calls, tools, kills, refusals, cuts, silences and gaps, told as a door tells them.
+"""Trials made by chance: any order of calls, tools, kills, refusals, cuts, silences and gaps, as a door tells them.
 
-In: a seed.  Out: a `Scene`, for the real assembler and engine.  The same seed gives the same trial.  `healthy` trials have no outside fault at all: only what a model, its tools and a day's API do by themselves.
+In: a seed.  Out: a `Scene`, for the real assembler and engine.  The same seed gives the same trial.  `healthy` trials
+have no outside fault at all: only what a model, its tools and a day's API do by themselves.
 """
 
 from __future__ import annotations

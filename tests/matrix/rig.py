@@ -23,7 +23,7 @@ from collections.abc import Coroutine, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Self, TypeVar
 
 from fairtrial.middleware.core.observations import Observation
 from fairtrial.middleware.core.records import Blame, Trial
@@ -95,7 +95,7 @@ class Rig:
         self._engine: Engine | NotHere | None = None
         self.recorded: dict[str, list[Observation]] = {}
 
-    def __enter__(self) -> Rig:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -135,7 +135,7 @@ class Rig:
                 result = self._once(scenario, number)
             except NotHere as why:
                 return Result(scenario=scenario, skipped=str(why))
-            except Exception as error:  # noqa: BLE001 - a broken scenario is a miss with its reason, not the others' end
+            except Exception as error:
                 result = Result(scenario=scenario, broken=f"{type(error).__name__}: {error}")
             if not result.wrong or not _clouded(result, before):
                 break
@@ -176,17 +176,30 @@ class Rig:
             self._in_loop(server.start())
             stack.callback(lambda: self._in_loop(server.stop()))
             words["url"], words["port"] = server.url, str(server.port)
-            return self._run(scenario, folder, words, Stage(
-                folder=folder, url=server.url, box=box, engine=engine,
-                environment=_environment(scenario, folder, words, engine),
-            ))
+            return self._run(
+                scenario,
+                folder,
+                words,
+                Stage(
+                    folder=folder,
+                    url=server.url,
+                    box=box,
+                    engine=engine,
+                    environment=_environment(scenario, folder, words, engine),
+                ),
+            )
 
     def _run(self, scenario: Scenario, folder: Path, words: Mapping[str, str], stage: Stage) -> Result:
         command = run_command(_command(scenario, words), folder / "store.db", folder / "trial.json", scenario.options)
         failed: list[BaseException] = []
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
             stage.run = subprocess.Popen(
-                command, cwd=folder / "project", env=stage.environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                command,
+                cwd=folder / "project",
+                env=stage.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
                 start_new_session=True,
             )
             beside = threading.Thread(target=_outside, args=(scenario, stage, failed), daemon=True)
@@ -244,7 +257,7 @@ def _outside(scenario: Scenario, stage: Stage, failed: list[BaseException]) -> N
         return
     try:
         scenario.outside(stage)
-    except BaseException as error:  # noqa: BLE001 - told in the result
+    except BaseException as error:
         failed.append(error)
 
 
@@ -255,9 +268,7 @@ def _command(scenario: Scenario, words: Mapping[str, str]) -> list[str]:
     return [sys.executable, str(AGENT), *boxed, *(fill(word, words) for word in scenario.agent)]
 
 
-def _environment(
-    scenario: Scenario, folder: Path, words: Mapping[str, str], engine: Engine | None
-) -> dict[str, str]:
+def _environment(scenario: Scenario, folder: Path, words: Mapping[str, str], engine: Engine | None) -> dict[str, str]:
     docker = NO_DOCKER if engine is None else {"DOCKER_HOST": engine.docker_host}
     more = {name: fill(text, words) for name, text in scenario.environment.items()}
     return clients.clean_environment(folder / "home") | {"ANTHROPIC_BASE_URL": words["url"]} | docker | more

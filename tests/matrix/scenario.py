@@ -52,10 +52,10 @@ class Right:
     """The verdict that is right.  `blame`: any of these.  `step` and `ended_as` None: not decided beforehand."""
 
     blame: frozenset[Blame]
-    grade: Grade | None | Open = None
-    cause: str | None | Open = None
+    grade: Grade | Open | None = None
+    cause: str | Open | None = None
     step: int | None = None
-    ended: Ended | None | Open = None
+    ended: Ended | Open | None = None
     ended_as: EndedAs | None = None
     present: frozenset[str] = frozenset()
     """Causes of events that must be told as present."""
@@ -126,9 +126,7 @@ def proved(
 ) -> Right:
     """An event that ended the trial, and three yeses."""
     sure = Grade.PROVED
-    return Right(
-        blame=of(blame), grade=sure, cause=cause, step=step, ended=(cause, sure, step), ended_as=ended_as
-    )
+    return Right(blame=of(blame), grade=sure, cause=cause, step=step, ended=(cause, sure, step), ended_as=ended_as)
 
 
 def suspected(
@@ -136,13 +134,11 @@ def suspected(
     step: int | None,
     *,
     blame: Blame = Blame.INFRA,
-    ended: Ended | None | Open = "open",
+    ended: Ended | Open | None = "open",
     ended_as: EndedAs | None = None,
 ) -> Right:
     """An event of which one answer is open."""
-    return Right(
-        blame=of(blame), grade=Grade.SUSPECTED, cause=cause, step=step, ended=ended, ended_as=ended_as
-    )
+    return Right(blame=of(blame), grade=Grade.SUSPECTED, cause=cause, step=step, ended=ended, ended_as=ended_as)
 
 
 def models(*present: str) -> Right:
@@ -150,7 +146,7 @@ def models(*present: str) -> Right:
     return Right(blame=of(Blame.MODEL), grade="open", ended=None, present=frozenset(present))
 
 
-def not_infra(*blames: Blame, cause: str | None | Open = "open") -> Right:
+def not_infra(*blames: Blame, cause: str | Open | None = "open") -> Right:
     """A look-alike of which the design only says whose it is not, or may be."""
     allowed = blames or (Blame.MODEL, Blame.HARNESS, Blame.INDETERMINATE)
     return Right(blame=of(*allowed), grade="open", cause=cause, ended=None)

@@ -1,7 +1,7 @@
 """What looks like the infrastructure's doing and is the trial's own: each really done, none may come out as infra.
 
-VERDICTS section 8, without a container (those with one are in `boxes.py`).  Where no container is used a kill for
-memory is ruled out by the host's own counter.
+VERDICTS section 8, without a container (those with one are in `box_look_alikes.py`).  Here a kill for memory is ruled
+out by the host's own counter.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FAKE_OOM: Final = (
 )
 NOBODYS: Final = of(Blame.INDETERMINATE)
 
-FORGED: Final = '''
+FORGED: Final = """
 import http.client, json, os, sys
 from urllib.parse import urlsplit
 
@@ -45,9 +45,9 @@ for _ in range(2):
         "user-agent": "fairtrial-demo-agent", "x-session-id": known["session"]})
     print(connection.getresponse().status, flush=True)
     connection.close()
-'''
+"""
 
-OWN_CALL: Final = '''
+OWN_CALL: Final = """
 import http.client, json, os
 from urllib.parse import urlsplit
 
@@ -59,9 +59,9 @@ for _ in range(3):
         "content-type": "application/json", "anthropic-version": "2023-06-01", "x-api-key": "dummy"})
     print(connection.getresponse().status, flush=True)
     connection.close()
-'''
+"""
 
-MALFORMED: Final = '''
+MALFORMED: Final = """
 import http.client, os, sys
 from urllib.parse import urlsplit
 
@@ -71,7 +71,7 @@ connection.request("POST", at.path + "/v1/messages", b'{"model": "stand-in", "me
     "content-type": "application/json", "anthropic-version": "2023-06-01", "x-api-key": "dummy"})
 print(connection.getresponse().status)
 sys.exit(1)
-'''
+"""
 
 KILL_FAIRTRIAL: Final = KILL_THE_OBSERVER.replace(
     "for _ in range", "os.kill(run, signal.SIGKILL)\nsys.exit()\nfor _ in range"
@@ -117,27 +117,70 @@ def python(file: str, *arguments: str) -> Step:
 
 SCENARIOS: Final = (
     own("own-kill-9", "a command kills itself with SIGKILL", shell("kill -9 $$"), shows="[exit 137]"),
-    own("own-kill-of-a-child", "a command kills its child with SIGKILL", shell("sleep 30 & kill -9 $!; wait $!"), shows="[exit 137]"),
+    own(
+        "own-kill-of-a-child",
+        "a command kills its child with SIGKILL",
+        shell("sleep 30 & kill -9 $!; wait $!"),
+        shows="[exit 137]",
+    ),
     own("own-exit-137", "a command exits 137 by itself", shell("exit 137"), shows="[exit 137]"),
-    own("own-timeout", "timeout -k of the model's own cuts its command", shell("timeout -s KILL 1 sleep 30"), shows="[exit 137]"),
-    own("own-loop", "an endless loop that the model's own timeout ends",
-        shell("timeout -s KILL 2 sh -c 'while :; do :; done'"), shows="[exit 137]"),
+    own(
+        "own-timeout",
+        "timeout -k of the model's own cuts its command",
+        shell("timeout -s KILL 1 sleep 30"),
+        shows="[exit 137]",
+    ),
+    own(
+        "own-loop",
+        "an endless loop that the model's own timeout ends",
+        shell("timeout -s KILL 2 sh -c 'while :; do :; done'"),
+        shows="[exit 137]",
+    ),
     own("own-sleep", "a long sleep", shell("sleep 4")),
     own("own-segfault", "a command dies of SIGSEGV", shell("kill -SEGV $$"), shows="[exit 139]"),
-    own("own-ulimit", "MemoryError under a ulimit that the model set itself",
-        shell("ulimit -v 60000; %python% -c 'x = bytearray(1 << 30)'"), shows="MemoryError"),
-    own("own-open-files", "too many open files under a ulimit that the model set itself",
-        shell("ulimit -n 12; %python% -c 'import os; [os.dup(1) for _ in range(99)]'"), shows="Too many open files"),
-    own("wrong-host", "a host that does not exist, and one that refuses",
-        shell("getent hosts no-such-host.invalid || %python% -c 'import socket; socket.create_connection((\"127.0.0.1\", 9))'"),
-        shows="Connection refused"),
-    own("wrong-url", "404 for a path that the model made up, at the model API's own host",
-        shell("%python% -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' $ANTHROPIC_BASE_URL/no/file"), shows="HTTP Error 404"),
-    own("printed-words", "the words of every infra error on stdout and in the last reply",
-        shell(f"echo Killed; echo 'API Error: Overloaded'; echo 'No space left on device'; echo '{FAKE_OOM}'; exit 1"), shows="No space left"),
-    own("fake-logs", "log files that tell of kills and 529",
-        shell(f"mkdir -p var/log; echo 'kernel: {FAKE_OOM}' > var/log/kern.log; echo 'oom_kill 99' > memory.events; "
-              "echo '{\"status\": 529}' > api.log; exit 137")),
+    own(
+        "own-ulimit",
+        "MemoryError under a ulimit that the model set itself",
+        shell("ulimit -v 60000; %python% -c 'x = bytearray(1 << 30)'"),
+        shows="MemoryError",
+    ),
+    own(
+        "own-open-files",
+        "too many open files under a ulimit that the model set itself",
+        shell("ulimit -n 12; %python% -c 'import os; [os.dup(1) for _ in range(99)]'"),
+        shows="Too many open files",
+    ),
+    own(
+        "wrong-host",
+        "a host that does not exist, and one that refuses",
+        shell(
+            "getent hosts no-such-host.invalid || "
+            "%python% -c 'import socket; socket.create_connection((\"127.0.0.1\", 9))'"
+        ),
+        shows="Connection refused",
+    ),
+    own(
+        "wrong-url",
+        "404 for a path that the model made up, at the model API's own host",
+        shell(
+            "%python% -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1])' $ANTHROPIC_BASE_URL/no/file"
+        ),
+        shows="HTTP Error 404",
+    ),
+    own(
+        "printed-words",
+        "the words of every infra error on stdout and in the last reply",
+        shell(f"echo Killed; echo 'API Error: Overloaded'; echo 'No space left on device'; echo '{FAKE_OOM}'; exit 1"),
+        shows="No space left",
+    ),
+    own(
+        "fake-logs",
+        "log files that tell of kills and 529",
+        shell(
+            f"mkdir -p var/log; echo 'kernel: {FAKE_OOM}' > var/log/kern.log; echo 'oom_kill 99' > memory.events; "
+            "echo '{\"status\": 529}' > api.log; exit 137"
+        ),
+    ),
     Scenario(
         name="last-word-claims-529",
         family=FAMILY,
@@ -186,7 +229,10 @@ SCENARIOS: Final = (
         what="the conversation grew past the model's window: 400",
         why="taxonomy: a 400 is agent or harness, never infra",
         right=Right(
-            blame=of(Blame.HARNESS, Blame.MODEL, Blame.OPERATOR), grade="open", cause="model_api.client_error", step=2,
+            blame=of(Blame.HARNESS, Blame.MODEL, Blame.OPERATOR),
+            grade="open",
+            cause="model_api.client_error",
+            step=2,
             ended="open",
         ),
         faults=(Fault(kind="http", step=1, status=400, attempts=FOREVER, message="prompt is too long"),),
@@ -221,35 +267,66 @@ SCENARIOS: Final = (
         steps=(shell('kill -TERM "$(cut -d" " -f4 /proc/$PPID/stat)"; sleep 0.5'), DONE),
         inside_only=True,
     ),
-    own("junk-at-the-door", "what is no HTTP, wrong tokens, half requests and a 529 of its own at the door",
-        python("junk.py"), shows="junk sent", files={"junk.py": JUNK_AT_THE_DOOR},
-        right=not_infra(Blame.MODEL, Blame.INDETERMINATE)),
-    own("own-model-calls-refused", "the model's command asks the model API itself and gets 529 three times",
-        python("ask.py"), shows="529\n529", files={"ask.py": OWN_CALL},
+    own(
+        "junk-at-the-door",
+        "what is no HTTP, wrong tokens, half requests and a 529 of its own at the door",
+        python("junk.py"),
+        shows="junk sent",
+        files={"junk.py": JUNK_AT_THE_DOOR},
+        right=not_infra(Blame.MODEL, Blame.INDETERMINATE),
+    ),
+    own(
+        "own-model-calls-refused",
+        "the model's command asks the model API itself and gets 529 three times",
+        python("ask.py"),
+        shows="529\n529",
+        files={"ask.py": OWN_CALL},
         faults=(
             Fault(kind="slow", step=0, attempts=1, interval_s=0.0),
             Fault(kind="http", step=0, status=529, attempts=FOREVER, side_calls=True),
         ),
-        right=models()),
-    own("forged-calls-recovered", "a tool sends the agent's own next request twice and gets 500; the agent then goes on",
-        python("forged.py", "%folder%/transcript"), shell("echo more"), shows="500\n500", files={"forged.py": FORGED},
+        right=models(),
+    ),
+    own(
+        "forged-calls-recovered",
+        "a tool sends the agent's own next request twice and gets 500; the agent then goes on",
+        python("forged.py", "%folder%/transcript"),
+        shell("echo more"),
+        shows="500\n500",
+        files={"forged.py": FORGED},
         faults=(Fault(kind="http", step=1, status=500, attempts=2),),
         agent=("--session", "s-1", "--transcript", "%folder%/transcript"),
-        right=models()),
-    own("forged-calls-then-kill", "the same, and the tool then kills the agent",
-        shell("%python% %folder%/forged.py %folder%/transcript; kill -9 $PPID"), files={"forged.py": FORGED},
+        right=models(),
+    ),
+    own(
+        "forged-calls-then-kill",
+        "the same, and the tool then kills the agent",
+        shell("%python% %folder%/forged.py %folder%/transcript; kill -9 $PPID"),
+        files={"forged.py": FORGED},
         faults=(Fault(kind="http", step=1, status=500, attempts=2),),
         agent=("--session", "s-1", "--transcript", "%folder%/transcript"),
         right=not_infra(),
-        awaits="a witness of who sent a request: what a tool sends in the agent's name looks like the agent's"),
-    own("forged-calls-then-done", "the same, and the agent ends after that command without asking again",
-        python("forged.py", "%folder%/transcript"), shows="500\n500", files={"forged.py": FORGED},
+        awaits="a witness of who sent a request: what a tool sends in the agent's name looks like the agent's",
+    ),
+    own(
+        "forged-calls-then-done",
+        "the same, and the agent ends after that command without asking again",
+        python("forged.py", "%folder%/transcript"),
+        shows="500\n500",
+        files={"forged.py": FORGED},
         faults=(Fault(kind="http", step=1, status=500, attempts=2),),
         agent=("--session", "s-1", "--transcript", "%folder%/transcript", "--done-after", "1"),
         right=not_infra(),
-        awaits="a witness of who sent a request: what a tool sends in the agent's name looks like the agent's"),
-    own("observer-killed", "the model's command kills fairtrial's observer",
-        python("kill.py", "1"), shows="killed", files={"kill.py": KILL_THE_OBSERVER}, right=Right(blame=NOBODYS, ended=None)),
+        awaits="a witness of who sent a request: what a tool sends in the agent's name looks like the agent's",
+    ),
+    own(
+        "observer-killed",
+        "the model's command kills fairtrial's observer",
+        python("kill.py", "1"),
+        shows="killed",
+        files={"kill.py": KILL_THE_OBSERVER},
+        right=Right(blame=NOBODYS, ended=None),
+    ),
     Scenario(
         name="fairtrial-killed",
         family=FAMILY,
@@ -262,10 +339,16 @@ SCENARIOS: Final = (
         inside_only=True,
     ),
     *(
-        own(f"store-{how}", f"the model's command edits fairtrial's store ({how}) and the API then is overloaded",
-            python("edit.py", "%store%", f"'{statement}'"), files={"edit.py": EDIT_THE_STORE}, shows="rows",
+        own(
+            f"store-{how}",
+            f"the model's command edits fairtrial's store ({how}) and the API then is overloaded",
+            python("edit.py", "%store%", f"'{statement}'"),
+            files={"edit.py": EDIT_THE_STORE},
+            shows="rows",
             faults=(Fault(kind="http", step=1, status=529, attempts=FOREVER),),
-            right=Right(blame=NOBODYS, ended="open"), inside_only=False)
+            right=Right(blame=NOBODYS, ended="open"),
+            inside_only=False,
+        )
         for how, statement in (
             ("rows-removed", "DELETE FROM observations WHERE seq % 2 = 0"),
             ("rows-overwritten", "UPDATE observations SET body = zeroblob(10) WHERE seq % 3 = 0"),
@@ -273,20 +356,37 @@ SCENARIOS: Final = (
     ),
     # --- clean controls ---------------------------------------------------------------------------------------------
     Scenario(
-        name="passes", family="control", kind=Kind.CLEAN, what="the task done in three steps", why="a control",
-        right=passed(), steps=WORK,
+        name="passes",
+        family="control",
+        kind=Kind.CLEAN,
+        what="the task done in three steps",
+        why="a control",
+        right=passed(),
+        steps=WORK,
     ),
     Scenario(
-        name="fails-by-itself", family="control", kind=Kind.CLEAN, what="the model does not do the task", why="a control",
+        name="fails-by-itself",
+        family="control",
+        kind=Kind.CLEAN,
+        what="the model does not do the task",
+        why="a control",
         right=models(),
     ),
     Scenario(
-        name="parallel-tools", family="control", kind=Kind.CLEAN, what="three tool calls in one reply, one of them fails",
-        why="a control", right=passed(), steps=(shell("echo a", "exit 3", "touch answer"), DONE),
+        name="parallel-tools",
+        family="control",
+        kind=Kind.CLEAN,
+        what="three tool calls in one reply, one of them fails",
+        why="a control",
+        right=passed(),
+        steps=(shell("echo a", "exit 3", "touch answer"), DONE),
     ),
     Scenario(
-        name="slow-but-whole", family="control", kind=Kind.CLEAN,
-        what="replies that take a second and a half each; the model then fails", why="VERDICTS 4: no reference, uncharged",
+        name="slow-but-whole",
+        family="control",
+        kind=Kind.CLEAN,
+        what="replies that take a second and a half each; the model then fails",
+        why="VERDICTS 4: no reference, uncharged",
         right=models(),
         steps=(Step(commands=("echo hello",), head_delay_s=1.5), Step(text="Done.", head_delay_s=1.5)),
     ),

@@ -289,9 +289,7 @@ SCENARIOS: Final = (
         kind=Kind.CLEAN,
         what="two 529 that a retry mends; the model then fails its task",
         why="VERDICTS 1: a recovered event is present and the blame is the model's",
-        right=Right(
-            blame=of(Blame.MODEL), grade="open", ended=None, present=frozenset({"model_api.overloaded"})
-        ),
+        right=Right(blame=of(Blame.MODEL), grade="open", ended=None, present=frozenset({"model_api.overloaded"})),
         faults=(Fault(kind="http", step=1, attempts=2, status=529),),
         agent=("--retries", "5"),
     ),

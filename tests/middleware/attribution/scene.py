@@ -289,7 +289,8 @@ class Scene:
     def oom(self, *, delta: int = 1, told: bool = True, victim: Victim | None = None, **fields: object) -> Scene:
         """The container's own kill counter rose."""
         self.kills += delta
-        constraint = fields.pop("constraint", "CONSTRAINT_MEMCG")
+        constraint = str(fields.pop("constraint", "CONSTRAINT_MEMCG"))
+        full = fields.pop("oom_memcg", None)
         known: dict[str, object] = {
             "container_id": self.container,
             "delta": delta,
@@ -299,7 +300,12 @@ class Scene:
         }
         self.tell(OomKill(**(known | fields)))  # type: ignore[arg-type]
         if victim is not None:
-            record = KernelOomKill(victim=victim, container_id=self.container, constraint=str(constraint))
+            record = KernelOomKill(
+                victim=victim,
+                container_id=self.container,
+                constraint=constraint,
+                oom_memcg=None if full is None else str(full),
+            )
             self.tell(record, self.cgroup)
         if told and self.container != "own":
             self.tell(ContainerEvent(container_id=self.container, action="oom"), self.events)

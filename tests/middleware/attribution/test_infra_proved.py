@@ -109,7 +109,12 @@ WAYS = (
         cause="model_api.overloaded",
         why="529 to a whole request of the agent's own conversation: only the provider sends it",
         proved=refused(529, error_type="overloaded_error"),
-        instead=(junk_call(529, error_type="overloaded_error"), unfinished(529)),
+        instead=(
+            junk_call(529, error_type="overloaded_error"),
+            unfinished(529),
+            # An attempt whose end the door lost: what it brought is not known.
+            lambda: started().attempt_begun().refused(529, times=2, error_type="overloaded_error").end(1),
+        ),
     ),
     Way(
         cause="model_api.rate_limited",
