@@ -44,7 +44,7 @@ _CITED: Final = 5
 """Spoiled steps of which the evidence is cited."""
 
 _SAME_MOMENT_NS: Final = 1_000_000_000
-"""Between a kill, as a sampler at 10 Hz saw it, and the end of the command that died of it."""
+"""Between a kill, as a sampler at 10 Hz saw it (perhaps behind the end), and the end of the command that died of it."""
 
 _SKIPPED: Final = frozenset({PhaseName.TEARDOWN, PhaseName.BUILD})
 
@@ -275,7 +275,7 @@ def _the_command_itself(ctx: Context, group: KillGroup) -> bool:
     case = ctx.case
     if group.records or group.kills != 1 or case.trial.signal != signal.SIGKILL or case.ended_ns is None:
         return False
-    return 0 <= case.ended_ns - group.at_ns <= _SAME_MOMENT_NS
+    return abs(case.ended_ns - group.at_ns) <= _SAME_MOMENT_NS
 
 
 class _Levels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,11 @@ from fairtrial.middleware.doctor.files import FileReport, examine_files, looks_l
 from tests.middleware.test_cli import fairtrial
 
 GIB = 1 << 30
+KEYS = re.findall(
+    r"\S+",
+    "services jobs on apiVersion kind spec template containers resources limits requests memory cpu deploy mem_limit "
+    "agents tasks environment steps script timeout timeout-minutes container options metadata items default job",
+)
 
 
 def read(folder: Path, name: str, text: str) -> FileReport:
@@ -57,33 +63,7 @@ def test_a_file_that_is_not_there_or_not_text_is_said(tmp_path: Path) -> None:
         lambda inner: st.one_of(
             st.lists(inner, max_size=3),
             st.dictionaries(
-                st.sampled_from(
-                    [
-                        "services",
-                        "jobs",
-                        "on",
-                        "apiVersion",
-                        "kind",
-                        "spec",
-                        "template",
-                        "containers",
-                        "resources",
-                        "limits",
-                    ]
-                    + [
-                        "requests",
-                        "memory",
-                        "cpu",
-                        "deploy",
-                        "mem_limit",
-                        "agents",
-                        "tasks",
-                        "environment",
-                        "steps",
-                        "script",
-                    ]
-                    + ["timeout", "timeout-minutes", "container", "options", "metadata", "items", "default", "job"]
-                ),
+                st.sampled_from(KEYS),
                 inner,
                 max_size=5,
             ),

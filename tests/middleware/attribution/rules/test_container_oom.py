@@ -306,6 +306,13 @@ def test_a_command_that_is_gone_right_behind_the_one_kill_is_named_as_the_likely
     assert (verdict.grade, verdict.terminated_by.grade) == ("suspected", "suspected")
 
 
+def test_a_kill_that_is_counted_only_behind_the_commands_end_names_it_as_well() -> None:
+    told = Scene(box=False).call()
+    told.tell(ContainerSeen(container_id="own", role="own", memory_limit=64 * MIB, strangers=3, join="own"))
+    verdict = told.waited().end(None, signal=9).waited(-0.9).oom().verdict()
+    assert "most likely it was the one that was killed" in verdict.sentence
+
+
 @pytest.mark.parametrize(
     "told",
     [
