@@ -82,12 +82,11 @@ def test_a_tool_at_the_jobs_limit_is_told_with_ceiling_peak_and_kill(
     assert (one.verdict.grade, one.told["status"]) == (Grade.SUSPECTED, 1)
 
 
-@pytest.mark.parametrize("user", [(), NOBODY], ids=["root", "nobody"])
 def test_an_agent_that_is_killed_itself_is_said_to_be_the_likely_victim(
-    docker_engine: Engine, python_image: str, repo_root: Path, user: tuple[str, ...]
+    docker_engine: Engine, python_image: str, repo_root: Path
 ) -> None:
     asked = {"tools": ["echo hi"], "after": f"exec {TOO_MUCH}"}
-    one = job(docker_engine, python_image, repo_root, asked, *LIMITED, *user)
+    one = job(docker_engine, python_image, repo_root, asked, *LIMITED, *NOBODY)
     assert one.trial.signal == 9, one.told
     assert (one.verdict.blame, one.verdict.cause) == (Blame.INFRA, "container.oom_kill"), one.told
     assert one.verdict.grade is Grade.SUSPECTED
