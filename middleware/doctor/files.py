@@ -47,10 +47,12 @@ class FileReport:
 
 
 def looks_like_files(words: Sequence[str]) -> bool:
-    """Whether the words after `doctor` are files to read, not a command to start."""
-    return bool(words) and all(
-        word.endswith(SUFFIXES) or (os.sep in word and os.path.isdir(word)) or word in (".", "..") for word in words
-    )
+    """Whether the words after `doctor` are files and folders to read, not a command to start."""
+    return bool(words) and all(_is_place(word) for word in words)
+
+
+def _is_place(word: str) -> bool:
+    return word.endswith((*SUFFIXES, os.sep)) or word in (".", "..") or (os.sep in word and os.path.isdir(word))
 
 
 def examine_files(words: Sequence[str]) -> list[FileReport]:

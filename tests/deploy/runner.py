@@ -7,7 +7,7 @@ and `$GITHUB_STEP_SUMMARY`, and after a failed step only those run whose `if` sa
 actions: checkout (copies a folder) and upload-artifact (copies files).  An expression beyond names, `==`, `!=`, `&&`
 and `always()` is refused.
 
-Also a command, run in the workspace: `PYTHONPATH=REPO python -m tests.deploy.runner REPO/deploy/github-action/action.yml
+Also a command, run in the workspace: `PYTHONPATH=REPO python -m tests.deploy.runner REPO/deploy/…/action.yml
 command='claude -p …'`.
 """
 

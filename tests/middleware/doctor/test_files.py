@@ -99,6 +99,7 @@ def test_a_stream_of_documents_is_read_whole(tmp_path: Path) -> None:
 def test_words_are_files_by_their_shape_and_a_command_stays_a_command(tmp_path: Path) -> None:
     assert looks_like_files(["task.toml", "x/y.yaml"])
     assert looks_like_files([str(tmp_path)])
+    assert looks_like_files(["nosuchfolder/", "."])
     assert not looks_like_files([])
     assert not looks_like_files(["claude", "-p", "task.toml"])
     assert not looks_like_files(["python"])
