@@ -734,5 +734,7 @@ def container_seen(facts: ContainerFacts, *, join: str | None) -> ContainerSeen:
         tmpfs=list(facts.tmpfs),
         started_wall_ns=facts.started_ns,
         network_mode=facts.network_mode,
+        addresses=list(facts.addresses),
+        trial_mark=facts.trial_in_env or facts.labels.get(TRIAL_LABEL),
         join=join,
     )

@@ -47,6 +47,7 @@ class ContainerFacts:
     pids_limit: int | None = None
     tmpfs: tuple[str, ...] = ()
     network_mode: str | None = None
+    addresses: tuple[str, ...] = ()
     healthcheck: tuple[str, ...] = ()
 
 
@@ -170,8 +171,16 @@ def parse_container(raw: object) -> ContainerFacts | None:
         pids_limit=_positive(host.get("PidsLimit")),
         tmpfs=tuple(tmpfs),
         network_mode=_text(host.get("NetworkMode")),
+        addresses=_addresses(_mapping(top.get("NetworkSettings"))),
         healthcheck=_texts(_mapping(config.get("Healthcheck")).get("Test")),
     )
+
+
+def _addresses(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """In each of its networks, IPv4 and IPv6; none while it does not run."""
+    networks = [_mapping(each) for each in _mapping(settings.get("Networks")).values()]
+    found = [_text(each.get(name)) for each in networks for name in ("IPAddress", "GlobalIPv6Address")]
+    return tuple(dict.fromkeys(address for address in found if address))
 
 
 def parse_exec(raw: object) -> ExecFacts | None:

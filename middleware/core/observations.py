@@ -288,6 +288,10 @@ class AttemptStarted(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    peer: str | None = None
+    """The client's address without its port, or "unix"."""
+    named: str | None = None
+    """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
 
 
 class AttemptEnded(Value, frozen=True, kw_only=True):
@@ -313,6 +317,10 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    peer: str | None = None
+    """The client's address without its port, or "unix"."""
+    named: str | None = None
+    """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0
@@ -401,6 +409,10 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     network_mode: str | None = None
     strangers: int | None = None
     """Role "own": processes in the same cgroup that belong neither to the command nor to fairtrial."""
+    addresses: list[str] = []
+    """Its own in the engine's networks; none with the host's network."""
+    trial_mark: str | None = None
+    """`FAIRTRIAL_TRIAL` or the label that it was created with: whoever created it called its trial so."""
     join: str | None = None
     """How it was tied to this trial: started_after | label | env | only_trial | own."""
 

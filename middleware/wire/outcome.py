@@ -36,6 +36,8 @@ def attempt_started(conn: Conn, exchange: Exchange) -> AttemptStarted:
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
+        peer=conn.peer,
+        named=assigned.named,
     )
 
 
@@ -68,6 +70,8 @@ def attempt_ended(
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
+        peer=conn.peer,
+        named=assigned.named,
         reply=reply_facts(exchange.status, tally),
         outcome=outcome,
         started_ns=started_ns,
