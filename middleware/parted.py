@@ -188,8 +188,8 @@ class PartedRun:
 
     def _closed_as(self, part: Part) -> Closed:
         """A trial whose containers were gone before the run was killed had its end."""
-        boxes = [self._facts.boxes[container] for container in part.containers]
-        return "normal" if boxes and all(box.until_ns is not None for box in boxes) else self._closed
+        gone = [self._facts.over_ns(container) is not None for container in part.containers]
+        return "normal" if gone and all(gone) else self._closed
 
     def _host_counts(self, child: Child) -> Iterator[tuple[Observation, HostCounters]]:
         """First and last of the host's counters; kills of other trials' containers taken off the last."""
@@ -217,7 +217,7 @@ class PartedRun:
             box = self._facts.boxes[container]
             if users and child.index not in users:
                 continue
-            if box.since_ns <= part.ended_ns and (box.until_ns is None or box.until_ns >= part.started_ns):
+            if box.since_ns <= part.ended_ns and (self._facts.over_ns(container) or part.ended_ns) >= part.started_ns:
                 what = "was used by several trials" if len(users) > 1 else "could not be told to be one trial's"
                 why = f"partial: container {container[:12]} {what}"
                 change = CoverageChanged(

@@ -89,6 +89,9 @@ def _place(
         return next(iter(answered.values())), None
     going_on = [chain for chain in alike if chain.goes_on(request)]
     if len(going_on) > 1:
+        # A turn that was answered is hardly asked again while another conversation has come to just here.
+        going_on = [c for c in going_on if not (c.calls[-1].ok and same_history(request, c.calls[-1].request))]
+    if len(going_on) > 1:
         return None, FORK
     fresh = not request.assistant_turns
     if going_on:

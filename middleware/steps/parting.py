@@ -204,7 +204,7 @@ class _Parter:
             for box in boxes
             if call.peer in box.addresses
             and box.since_ns - SLACK_NS <= call.started_ns
-            and (box.until_ns is None or call.started_ns <= box.until_ns + SLACK_NS)
+            and call.started_ns <= (self._facts.over_ns(box.id) or call.started_ns) + SLACK_NS
         }
         return next(iter(found)) if len(found) == 1 else None
 
@@ -258,7 +258,7 @@ class _Parter:
 
     def _join_alone(self) -> None:
         """One environment of a harness, and one conversation, alone with each other from begin to end."""
-        free = {g: _life(self._boxes[g]) for g in self._boxes if self._free(g) and self._is_harness(g)}
+        free = {g: self._life(g) for g in self._boxes if self._free(g) and self._is_harness(g)}
         bare = {k: u.span for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"}}
         for group, (since, until) in free.items():
             beside = [k for k, (a, b) in bare.items() if b >= since and (until is None or a <= until)]
@@ -268,6 +268,11 @@ class _Parter:
             rivals = [g for g, (s, e) in free.items() if g != group and s <= b and (e is None or e >= a)]
             if not rivals and since <= a and (until is None or b <= until):
                 self._own(group, beside[0])
+
+    def _life(self, group: Group) -> tuple[int, int | None]:
+        boxes = self._boxes[group]
+        ends = [end for box in boxes if (end := self._facts.over_ns(box.id)) is not None]
+        return min(box.since_ns for box in boxes), max(ends) if len(ends) == len(boxes) else None
 
     def _free(self, group: Group) -> bool:
         return group not in self._owner and group not in self._shared
@@ -309,6 +314,8 @@ class _Parter:
         if not frames:
             return set()
         most = max(frames.values())
+        if most < 2:
+            return set()  # two agents of one trial: a planner and its editor
         return {key for key in open_chains if any(frames[s] == most for s in self._units[key].scaffolds)}
 
     def _nameless(self, chosen: set[Group]) -> bool:
@@ -342,7 +349,7 @@ class _Parter:
         unit = self._units[key]
         boxes = [box for group in unit.boxes for box in self._boxes[group]]
         ends = [call.ended_ns or call.started_ns for call in unit.calls]
-        ends += [box.until_ns or max(box.last_ns, box.since_ns) for box in boxes]
+        ends += [self._facts.heard_ns.get(box.id, box.since_ns) for box in boxes]
         starts = [call.started_ns for call in unit.calls] + [box.since_ns for box in boxes]
         return Part(
             name=key[1] if key[0] == "name" else _name_of(boxes),
@@ -359,12 +366,6 @@ class _Parter:
 
 def _box_group(box: BoxFacts) -> Group:
     return ("project", box.project) if box.project else ("box", box.id)
-
-
-def _life(boxes: list[BoxFacts]) -> tuple[int, int | None]:
-    ends = [box.until_ns for box in boxes]
-    known = [end for end in ends if end is not None]
-    return min(box.since_ns for box in boxes), max(known) if len(known) == len(ends) else None
 
 
 def _name_of(boxes: list[BoxFacts]) -> str | None:

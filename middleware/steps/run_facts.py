@@ -42,6 +42,9 @@ MAX_SHARED: Final = 2048
 OWN: Final = "own"
 """The command's own cgroup: every trial of the run lives in it, so it is no trial's."""
 
+_LAST_WORDS_NS: Final = 2_000_000_000
+"""So long after its end the engine may still speak of a container that does not live again."""
+
 _EVERYBODYS: Final = (DoorState, CoverageChanged, GapSeen, MutationSeen)
 
 Key = tuple[str, str]
@@ -79,9 +82,6 @@ class BoxFacts:
     mark: str | None = None
     addresses: frozenset[str] = frozenset()
     since_ns: int
-    last_ns: int = 0
-    """The last that was heard of it, readings of its counters left out."""
-    until_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +104,9 @@ class RunFacts:
     ran: list[RanFacts] = field(default_factory=list[RanFacts])
     execs: dict[str, str] = field(default_factory=dict[str, str])
     """exec id -> container id."""
+    heard_ns: dict[str, int] = field(default_factory=dict[str, int])
+    """container id -> when it was last heard of, readings of its counters left out."""
+    gone_ns: dict[str, int] = field(default_factory=dict[str, int])
     kills: dict[str, int] = field(default_factory=dict[str, int])
     """container id -> kills that its own counter showed."""
     rows: dict[Key, list[Row]] = field(default_factory=dict[Key, list[Row]])
@@ -140,6 +143,13 @@ class RunFacts:
             self.too_many = True
             self.calls.clear()
             self.rows.clear()
+
+    def over_ns(self, container: str) -> int | None:
+        """When a container was gone for good; None while it lives, or lived again."""
+        gone_ns = self.gone_ns.get(container)
+        if gone_ns is None or self.heard_ns.get(container, 0) > gone_ns + _LAST_WORDS_NS:
+            return None
+        return gone_ns
 
     def key_of(self, observation: Observation, value: Value | None = None) -> Key | None:
         """What a row belongs to; None: to the run as a whole."""
@@ -196,14 +206,13 @@ class RunFacts:
             return
         self._keep(key, observation)
         container = self.container_of(key)
-        box = self.boxes.get(container or "")
-        if box is not None and not isinstance(value, CgroupReading | CoverageChanged):
-            box.last_ns = max(box.last_ns, observation.wall_ns)
+        if container is not None and not isinstance(value, CgroupReading | CoverageChanged):
+            self.heard_ns[container] = max(self.heard_ns.get(container, 0), observation.wall_ns)
         match value:
             case ContainerSeen():
                 self._seen(observation, value)
-            case ContainerGone() if value.container_id in self.boxes:
-                self.boxes[value.container_id].until_ns = observation.wall_ns
+            case ContainerGone():
+                self.gone_ns[value.container_id] = observation.wall_ns
             case OomKill():
                 self.kills[value.container_id] = self.kills.get(value.container_id, 0) + value.delta
             case ExecStarted():
