@@ -65,10 +65,6 @@ def records(path: Path) -> list[Trial]:
     return [record for record in found if record is not None]
 
 
-def verdicts(trials: list[Trial]) -> list[tuple[Blame, str | None]]:
-    return [(t.verdict.blame, t.verdict.cause) for t in trials if t.verdict is not None]
-
-
 def two_with_boxes(crowd: Crowd) -> None:
     for letter, start in (("a", 1.0), ("b", 1.1)):
         crowd.box(letter, 0.5)
@@ -129,9 +125,11 @@ def test_an_api_that_fails_for_one_trial_is_the_infra_of_that_one_alone(tmp_path
     crowd.end(9)
     good, bad = parted(crowd, tmp_path / "store.db")
     assert (good.name, bad.name) == ("good", "bad")
-    assert verdicts([bad]) == [(Blame.INFRA, "model_api.overloaded")]
+    assert bad.verdict is not None
+    assert bad.verdict.terminated_by is not None
+    assert (bad.verdict.terminated_by.cause, bad.verdict.terminated_by.step) == ("model_api.overloaded", 2)
     assert good.verdict is not None
-    assert good.verdict.blame is not Blame.INFRA
+    assert (good.verdict.terminated_by, good.verdict.present, good.verdict.against) == (None, [], [])
 
 
 def test_a_gap_reaches_the_trials_of_its_time_only(tmp_path: Path) -> None:
