@@ -41,6 +41,9 @@ __all__ = ["Collectors", "DockerUpstream"]
 _EDGES_PER_S: Final = 20
 _EDGE_BURST: Final = 20
 _SYNC_WATCHERS: Final = 1
+_FEW: Final = 4
+"""With more containers than one trial has, not all are read at each edge."""
+_READINGS_PER_S: Final = 100
 _BIG_CGROUP: Final = 500
 _OTHERS_EVERY: Final = 5
 """Ticks between two looks for other trials on the engine."""
@@ -126,6 +129,8 @@ class Collectors:
         self._kills_at_start: int | None = None
         self._sampler: asyncio.Task[None] | None = None
         self._edges = Bucket(per_s=_EDGES_PER_S, burst=_EDGE_BURST)
+        self._readings = Bucket(per_s=_READINGS_PER_S, burst=_READINGS_PER_S)
+        self._read_at_edge: dict[str, int] = {}
         self._late_edge: asyncio.TimerHandle | None = None
         self._late_name: Literal["call_started", "call_ended"] = "call_ended"
         self._reset_said = False
@@ -284,11 +289,26 @@ class Collectors:
         self._host.edge(name)
         # The newest container first: it is the likeliest to have worked in the step, and `own` is its least telling.
         watchers = list(reversed(self._watchers.values()))
+        if name != "end" and len(watchers) > _FEW:
+            watchers = self._at_work(watchers)
         # The end is not waited for by anybody's call, and nothing may be read after its `last` reading.
         at_once = len(watchers) if name == "end" else _SYNC_WATCHERS
         for watcher in watchers[:at_once]:
             watcher.reading(name)
         self._edge_rest(watchers[at_once:], name)
+
+    def _at_work(self, watchers: list[CgroupWatcher]) -> list[CgroupWatcher]:
+        """Of the containers of many trials those in which a command runs or ran a moment ago: a call is an edge of one
+        trial, and whose is not known yet.  So many readings a second at most, each container in its turn."""
+        at_work = [w for w in watchers if w.container_id != OWN and self.exec_candidates(w.container_id)]
+        at_work.sort(key=lambda watcher: self._read_at_edge.get(watcher.container_id, 0))
+        read: list[CgroupWatcher] = []
+        for watcher in at_work:
+            if not self._readings.take():
+                break
+            self._read_at_edge[watcher.container_id] = self._ticks
+            read.append(watcher)
+        return read
 
     def _edge_rest(self, watchers: list[CgroupWatcher], name: Edge) -> None:
         """One per turn of the loop, so that many containers do not hold up the feed."""
