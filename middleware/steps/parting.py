@@ -10,7 +10,8 @@ What places a call, the strongest first; what contradicts a stronger mark counts
 4. the conversation (`chains.py`).
 A container belongs to the trial whose calls came from it, whose name it bears, whose compose project it shares, or to
 the one trial that can have asked for all the commands that ran in it (same text, behind the reply, before the next
-turn).  One that two trials used is nobody's.
+turn); the environment of a harness also to the only conversation that never waited for the model while a command was
+started there, or that was alone with it.  One that two trials used is nobody's.
 
 Several trials there are only when two of them are *sure*: two names; two conversations with containers of their own and
 the same agent (system prompt and tools); two environments of a harness.  With `named` (`--run NAME` says: this command
@@ -24,6 +25,7 @@ prompt of the main agent, started by a tool that is not called an agent, is take
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -35,6 +37,8 @@ from fairtrial.middleware.steps.run_facts import OWN, BoxFacts, CallFacts, RunFa
 
 SLACK_NS: Final = 50_000_000
 """The engine's clock and ours, and the time from a reply's last byte to its command."""
+_READ_NS: Final = 2_000_000
+"""A client acts on a reply a moment before its end was stamped, or sends a request while its command's start passes."""
 _SPAWNS: Final = re.compile(r"task|agent|delegate", re.IGNORECASE)
 _HARNESS_BOX: Final = re.compile(r"(?P<harbor>.+)__env\Z|inspect-.+-.+|minisweagent-[0-9a-f]{8}\Z")
 """A compose project, or a container's name, that a known harness gives to the environment of one trial."""
@@ -119,6 +123,7 @@ class _Parter:
         self._place(calls)
         self._adopt_subagents()
         self._join_commands()
+        self._join_turns()
         self._join_alone()
         chosen = self._choose()
         return None if len(chosen) < 2 else self._parting(chosen)
@@ -256,6 +261,33 @@ class _Parter:
         self._owner[group] = key
         self._units[key].boxes.add(group)
 
+    def _join_turns(self) -> None:
+        """A harness whose agent either waits for the model or works: a conversation that had a call open while its
+        client started a command in a box does not own that box.  Where that leaves one for a box, it is the owner.
+        """
+        group_of = {box.id: group for group, boxes in self._boxes.items() for box in boxes}
+        worked: dict[Group, list[int]] = {}
+        for exec_id, at_ns in self._facts.asked_for:
+            group = group_of.get(self._facts.execs.get(exec_id, ""))
+            if group is not None and self._free(group) and self._is_harness(group):
+                worked.setdefault(group, []).append(at_ns)
+        bare = {k: u for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and _is_main(u)}
+        open_calls = {key: _one_by_one(unit) for key, unit in bare.items()}
+        left: dict[Group, list[Group]] = {}
+        for group, moments in worked.items():
+            begin, end = self._life(group)
+            left[group] = []
+            for key, spans in open_calls.items():
+                since, until = bare[key].span
+                if since < begin or (end is not None and until > end):
+                    continue
+                if spans is None or not any(_within(spans, at_ns) for at_ns in moments):
+                    left[group].append(key)
+        for group, keys in left.items():
+            rivals = [other for other, others in left.items() if other != group and set(keys) & set(others)]
+            if len(keys) == 1 and not rivals and open_calls[keys[0]] is not None:
+                self._own(group, keys[0])
+
     def _join_alone(self) -> None:
         """One environment of a harness, and one conversation, alone with each other from begin to end."""
         free = {g: self._life(g) for g in self._boxes if self._free(g) and self._is_harness(g)}
@@ -287,8 +319,12 @@ class _Parter:
         """The units that are trials; fewer than two: nothing is sure enough."""
         for group, owner in self._owner.items():
             self._units.setdefault(owner, _Unit()).boxes.add(group)
+        bare = [u.span for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and _is_main(u)]
         for group in self._boxes:
-            if self._free(group) and self._is_harness(group):
+            begin, end = self._life(group)
+            # Where a conversation without an environment went on beside it, the two may be one trial.
+            beside = any(until >= begin and (end is None or since <= end) for since, until in bare)
+            if self._free(group) and self._is_harness(group) and not beside:
                 self._units[group] = _Unit(boxes={group})
         names = {key for key in self._units if key[0] == "name"}
         placed = {key for key, unit in self._units.items() if unit.boxes and (unit.chats or key[0] != "name")}
@@ -424,6 +460,18 @@ def _agent_windows(unit: _Unit) -> list[tuple[int, int]]:
             if later:
                 windows.append((call.ended_ns, min(later)))
     return windows
+
+
+def _one_by_one(unit: _Unit) -> list[tuple[int, int]] | None:
+    """From when to when each call of the unit was open; None for an agent that has several open at once."""
+    spans = sorted((call.started_ns, call.ended_ns or call.started_ns) for call in unit.chats)
+    return None if any(later[0] < earlier[1] for earlier, later in pairwise(spans)) else spans
+
+
+def _within(spans: list[tuple[int, int]], at_ns: int) -> bool:
+    """Whether a moment lies within one of these; they follow one another."""
+    at = bisect_right(spans, (at_ns,)) - 1
+    return at >= 0 and spans[at][0] + _READ_NS < at_ns < spans[at][1] - _READ_NS
 
 
 def _asked(unit: _Unit) -> Iterable[tuple[int, int | None, str]]:

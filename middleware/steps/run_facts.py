@@ -104,6 +104,8 @@ class RunFacts:
     ran: list[RanFacts] = field(default_factory=list[RanFacts])
     execs: dict[str, str] = field(default_factory=dict[str, str])
     """exec id -> container id."""
+    asked_for: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    """(exec id, when) of execs that a client of the run started through the Docker door: health checks are not."""
     heard_ns: dict[str, int] = field(default_factory=dict[str, int])
     """container id -> when it was last heard of, readings of its counters left out."""
     gone_ns: dict[str, int] = field(default_factory=dict[str, int])
@@ -220,6 +222,8 @@ class RunFacts:
                 if value.text_digest is not None and not value.plumbing:
                     self._ran(value.container_id, observation.wall_ns, value.text_digest)
             case DoorExec():
+                if value.started_wall_ns is not None:
+                    self.asked_for.append((value.exec_id, value.started_wall_ns))
                 if value.container_id is not None:
                     self.execs.setdefault(value.exec_id, value.container_id)
             case DoorContainer() if value.action == "create" and container is not None and value.text_digest:

@@ -12,6 +12,7 @@ from fairtrial.middleware.core.observations import (
     ContainerSeen,
     CoverageChanged,
     DoorContainer,
+    DoorExec,
     DoorState,
     ExecEnded,
     ExecStarted,
@@ -109,6 +110,18 @@ class Crowd:
         self.tell("collector.docker_events", s, started)
         ended = ExecEnded(container_id=box, exec_id=exec_id, exit_code=exit_code)
         self.tell("collector.docker_events", s + 0.1, ended)
+
+    def asked(self, letter: str, s: float, text: str) -> None:
+        """The same through the Docker door, which tells of it when it is over."""
+        self.ran(letter, s, text)
+        seen = DoorExec(
+            exec_id=f"exec-{self._attempts}",
+            container_id=box_id(letter),
+            started_wall_ns=EPOCH_NS + round(s * 1e9),
+            duration=0.1,
+            plumbing=True,
+        )
+        self.tell("door.docker", s + 0.1, seen)
 
     def killed(self, letter: str, s: float, *, logged: bool = True) -> None:
         """An OOM kill in a container."""

@@ -272,14 +272,30 @@ def test_an_environment_and_a_conversation_alone_with_each_other_belong_together
     assert (calls(found), boxes(found)) == ([set(one), set(two)], [{box_id("a")}, {box_id("b")}])
 
 
-def test_environments_and_conversations_at_the_same_time_without_a_mark_are_not_guessed() -> None:
+def side_by_side(crowd: Crowd, *, moments: tuple[float, float]) -> list[list[str]]:
+    """Harbor's terminus-2 twice: calls of 0.5 s, a command of each `moments` seconds into each turn."""
+    told = []
+    for letter, start, moment in (("a", 2.0, moments[0]), ("b", 2.4, moments[1])):
+        crowd.box(letter, 1, until=9, project=f"{letter}__env")
+        told.append(crowd.talk(start, 4, first=f"task {letter}", tools=None))
+        for turn in range(4):
+            crowd.asked(letter, start + turn + moment, "tmux send-keys")
+    return told
+
+
+def test_an_environment_belongs_to_the_conversation_that_never_waited_for_the_model_while_it_worked() -> None:
     crowd = Crowd()
-    one, two = crowd.talk(2, 3, first="one", tools=None), crowd.talk(2.2, 3, first="two", tools=None)
-    crowd.box("a", 1, until=9, project="one__env")
-    crowd.box("b", 1, until=9, project="two__env")
+    one, two = side_by_side(crowd, moments=(0.6, 0.7))
     found = parted(crowd)
-    assert [bool(each.calls and each.containers) for each in found.parts] == [False] * len(found.parts)
-    assert set(one) | set(two) == set(found.stray_calls) | {a for each in found.parts for a in each.calls}
+    assert (calls(found), boxes(found)) == ([set(one), set(two)], [{box_id("a")}, {box_id("b")}])
+
+
+def test_environments_that_either_conversation_may_have_worked_in_are_not_guessed() -> None:
+    crowd = Crowd()
+    one, two = side_by_side(crowd, moments=(0.95, 0.55))
+    found = parted(crowd)
+    assert (calls(found), boxes(found)) == ([set(one), set(two)], [set(), set()])
+    assert set(found.stray_containers) == {box_id("a"), box_id("b")}
 
 
 # --- the same whatever the order --------------------------------------------------------------------------------------
