@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from fairtrial.collectors.membership import Join
-from fairtrial.collectors.parse.docker import ContainerFacts, EventFacts, ExecFacts
+from fairtrial.collectors.parse.docker import TRIAL_LABEL, ContainerFacts, EventFacts, ExecFacts
 from fairtrial.collectors.readings import Bucket
 from fairtrial.collectors.victims import KnownExec
 from fairtrial.middleware.core.observations import ContainerSeen
@@ -133,6 +133,8 @@ def container_seen(facts: ContainerFacts, *, join: str | None, role: str = "main
         tmpfs=list(facts.tmpfs),
         started_wall_ns=facts.started_ns,
         network_mode=facts.network_mode,
+        addresses=list(facts.addresses),
+        trial_mark=facts.trial_in_env or facts.labels.get(TRIAL_LABEL),
         restarts=facts.restarts,
         own_pid_namespace=facts.own_pid_namespace,
         join=join,

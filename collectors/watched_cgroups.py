@@ -25,12 +25,15 @@ from fairtrial.collectors.network import NetworkCounters
 from fairtrial.collectors.parse.docker import ContainerFacts
 from fairtrial.collectors.parse.proc import parse_stat
 from fairtrial.collectors.process_tree import ProcessTree
-from fairtrial.collectors.readings import Edge
+from fairtrial.collectors.readings import Bucket, Edge
 from fairtrial.collectors.victims import OWN
 from fairtrial.middleware.core.observations import ContainerSeen, CoverageChanged, MutationSeen, Subject
 from fairtrial.middleware.core.sink import Source
 
 _SYNC_WATCHERS: Final = 1
+_FEW: Final = 4
+"""With more containers than one trial has, not all are read at each edge."""
+_READINGS_PER_S: Final = 100
 FAMILIES: Final = ("memory", "cpu", "disk")
 
 
@@ -70,6 +73,9 @@ class WatchedCgroups:
         self._child: int | None = None
         self._child_cgroup = b""
         self._reset_said = False
+        self._readings = Bucket(per_s=_READINGS_PER_S, burst=_READINGS_PER_S)
+        self._read_at_edge: dict[str, int] = {}
+        self._edge_readings = 0
 
     # --- the command's own --------------------------------------------------------------------------------------
 
@@ -300,11 +306,28 @@ class WatchedCgroups:
         """An edge of the trial: one reading each."""
         # The newest container first: it is the likeliest to have worked in the step, and `own` is its least telling.
         watchers = list(reversed(self.all.values()))
+        if name != "end" and len(watchers) > _FEW:
+            watchers = self._at_work(watchers)
         # The end is not waited for by anybody's call, and nothing may be read after its `last` reading.
         at_once = len(watchers) if name == "end" else _SYNC_WATCHERS
         for watcher in watchers[:at_once]:
             watcher.reading(name)
         self._read_rest(watchers[at_once:], name)
+
+    def _at_work(self, watchers: list[CgroupWatcher]) -> list[CgroupWatcher]:
+        """Of the containers of many trials those in which a command runs or ran a moment ago: a call is an edge of one
+        trial, and whose is not known yet.  So many readings a second at most, each container in its turn."""
+        candidates = self._surroundings.exec_candidates
+        at_work = [w for w in watchers if w.container_id != OWN and candidates(w.container_id)]
+        at_work.sort(key=lambda watcher: self._read_at_edge.get(watcher.container_id, 0))
+        read: list[CgroupWatcher] = []
+        for watcher in at_work:
+            if not self._readings.take():
+                break
+            self._edge_readings += 1
+            self._read_at_edge[watcher.container_id] = self._edge_readings
+            read.append(watcher)
+        return read
 
     def _read_rest(self, watchers: list[CgroupWatcher], name: Edge) -> None:
         """One per turn of the loop, so that many containers do not hold up the feed."""

@@ -25,10 +25,13 @@ from fairtrial.middleware.core.records import Blame, Grade, Outcome, Trial, Verd
 from fairtrial.middleware.core.selfevents import Journal, RecordIgnored
 from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.core.yardsticks import NO_YARDSTICKS, Yardsticks
+from fairtrial.middleware.parted import PartedRun
 from fairtrial.middleware.steps.assembler import assemble
+from fairtrial.middleware.steps.parting import part
+from fairtrial.middleware.steps.run_facts import RunFacts
 from fairtrial.middleware.store.database import observations_of, open_database
 from fairtrial.middleware.store.queries import OpenTrial, orphans
-from fairtrial.middleware.store.writer import StoreWriter
+from fairtrial.middleware.store.writer import Owner, StoreWriter
 
 GATE_EXIT: Final = 75
 """EX_TEMPFAIL: worth a retry."""
@@ -115,11 +118,13 @@ def recover_orphans(store: Path, writer: StoreWriter, journal: Journal) -> int:
     try:
         for trial_id in orphans(database, owner_alive):
             kept = list(observations_of(database, trial_id))
-            last = kept[-1] if kept else None
+            last = max(kept, key=lambda o: o.wall_ns, default=None)
             if last is not None and clock.now().wall_ns - last.wall_ns < STILL_CLOSING_S * 1e9:
                 # Its own observer outlives the run process by a moment, and knows more.
                 continue
             closed += 1
+            if _recover_parted(kept, trial_id, writer, journal):
+                continue
             source = Source("observer", kept.append, host=this_host(), trial=trial_id)
             ended = TrialEnded(closed="recovered", why="fairtrial was killed while the trial ran")
             observation = source.emit(
@@ -133,6 +138,24 @@ def recover_orphans(store: Path, writer: StoreWriter, journal: Journal) -> int:
     finally:
         database.close()
     return closed
+
+
+def _recover_parted(kept: list[Observation], run_id: str, writer: StoreWriter, journal: Journal) -> bool:
+    """Close the trials of a run that held several; False when it was one."""
+    facts = RunFacts(run_id)
+    for observation in kept:
+        facts.take(observation)
+    parting = part(facts, named=facts.started is not None and facts.started[1].run is not None)
+    if parting is None:
+        return False
+    host = this_host()
+    parted = PartedRun(
+        facts, parting, writer=writer, host=host, owner=Owner(os.getpid(), host.boot_id, None), closed="recovered"
+    )
+    parted.open()
+    for trial_id, rows in parted.split(kept).items():
+        writer.close_trial(judged(rows, trial_id, journal))
+    return True
 
 
 def owner_alive(trial: OpenTrial) -> bool:

@@ -90,7 +90,10 @@ class EndConfig:
         metadata=_doc("Longest wait when the command was over before the observer was up, or it was started again, s."),
     )
     verdict_wait_asked_s: float = dataclasses.field(
-        default=10.0, metadata=_doc("Longest wait with --gate or --json, where the answer is what the run is for, s.")
+        default=10.0,
+        metadata=_doc(
+            "Longest wait with --gate or --json, where the answer is what the run is for, and after several trials, s."
+        ),
     )
 
 

@@ -300,6 +300,10 @@ class AttemptStarted(Value, frozen=True, kw_only=True):
     """Of an unassigned request: the trial whose trace it shares."""
     container_id: str | None = None
     """The container that the client is in, as the engine told by its address; None: the host, or not known."""
+    peer: str | None = None
+    """The client's address without its port, or "unix"."""
+    named: str | None = None
+    """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
 
 
 class AttemptEnded(Value, frozen=True, kw_only=True):
@@ -327,6 +331,10 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Of an unassigned request: the trial whose trace it shares."""
     container_id: str | None = None
     """The container that the client is in, as the engine told by its address; None: the host, or not known."""
+    peer: str | None = None
+    """The client's address without its port, or "unix"."""
+    named: str | None = None
+    """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0
@@ -423,6 +431,10 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     """How often the engine's restart policy had started it again by then."""
     own_pid_namespace: bool | None = None
     """False: a process of the host or of another container that it shares its namespace with can kill its first one."""
+    addresses: list[str] = []
+    """Its own in the engine's networks; none with the host's network."""
+    trial_mark: str | None = None
+    """`FAIRTRIAL_TRIAL` or the label that it was created with: whoever created it called its trial so."""
     join: str | None = None
     """How it was tied to this trial: started_after | label | env | only_trial | own."""
 

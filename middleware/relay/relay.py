@@ -22,7 +22,7 @@ from fairtrial.middleware.relay.dial import Dialler, Trust
 from fairtrial.middleware.relay.ends import HangupWatch, Link
 from fairtrial.middleware.relay.feed import FeedSender, LoopLag
 from fairtrial.middleware.relay.gates import Gates
-from fairtrial.middleware.relay.model import ModelDoor
+from fairtrial.middleware.relay.model import ModelDoor, RunTokens
 from fairtrial.middleware.relay.pair import PairState
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
@@ -105,7 +105,7 @@ class Relay:
         self.feed.before_hand_over = self._observe_streams
         self.counters = Counters()
         self.doors: list[Door] = []
-        self._tokens: dict[str, str] = {}
+        self._tokens = RunTokens()
         self.generation = 0
         self._pairs: dict[int, Pair] = {}
         self._gates = Gates(self.counters, self._begin_pair, self.swallow)
@@ -134,8 +134,8 @@ class Relay:
         return self._tokens
 
     def add_token(self, token: str, trial_id: str) -> None:
-        """Requests under `/t/<token>/` belong to this trial from now on."""
-        self._tokens[token] = trial_id
+        """Requests under `/t/<token>/` and `/t/<token>.<name>/` are of this trial, or of one within it, from now on."""
+        self._tokens.add(token, trial_id)
         self.generation += 1
 
     async def open_model_door(

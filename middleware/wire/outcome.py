@@ -37,6 +37,8 @@ def attempt_started(conn: Conn, exchange: Exchange) -> AttemptStarted:
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
         container_id=conn.container,
+        peer=conn.peer,
+        named=assigned.named,
     )
 
 
@@ -70,6 +72,8 @@ def attempt_ended(
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
         container_id=conn.container,
+        peer=conn.peer,
+        named=assigned.named,
         reply=reply_facts(exchange.status, tally),
         outcome=outcome,
         started_ns=started_ns,

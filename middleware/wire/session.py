@@ -174,6 +174,12 @@ def claims(
     )
 
 
+def said_name(head: RequestHead, token: str | None) -> str | None:
+    """What a client of a `run` calls its trial: behind the token in its path, in a header, or as baggage."""
+    named = None if token is None else unquote(token.partition(".")[2])
+    return _name(named) or _name(head.headers.get(TRIAL_HEADER)) or _name(_baggage(head.headers))
+
+
 def _codex_turn(headers: Headers) -> dict[str, str]:
     """Digests of the ids in Codex's turn metadata, where they stand in a header."""
     said = headers.get("x-codex-turn-metadata")

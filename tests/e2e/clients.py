@@ -246,6 +246,13 @@ def mini_command(
     return command
 
 
+def mini_batch_command(data: Path, *, workers: int, output: Path, run_args: Sequence[str] = ("--rm",)) -> list[str]:
+    """`mini-extra swebench` over the instances in `data/test.jsonl`, each in a container of its own `image_name`."""
+    command = [str(mini_program().with_name("mini-extra")), "swebench", "--subset", str(data), "--split", "test"]
+    command += ["--workers", str(workers), "-o", str(output), "-m", "openai/stand-in", "-c", "swebench.yaml"]
+    return [*command, "-c", f"environment.run_args={json.dumps(list(run_args))}", "-c", "environment.cwd=/"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a run ended. `returncode` is negative for a signal; `timed_out` when we had to kill it."""
