@@ -237,13 +237,20 @@ def trials(
     _close_orphans(_store_file(store))
     with _reading(store) as database:
         rows = list_trials(database, run=run, limit=limit, failed_only=failed)
+        together = [] if as_json or run is None or not rows else _together(database, run)
         others = not rows and bool(list_trials(database, limit=1))
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return
     if not rows:
         _leave(_nothing_listed(run, failed=failed, others=others))
-    print("\n".join(_trials_table(rows, _terminal_width())))
+    print("\n".join([*_trials_table(rows, _terminal_width()), *(["", *together] if together else [])]))
+
+
+def _together(database: sqlite3.Connection, run: str) -> list[str]:
+    from fairtrial.middleware.cli_together import below_list
+
+    return below_list(database, run, width=_terminal_width() or WIDTH)
 
 
 def _terminal_width() -> int | None:
@@ -333,7 +340,16 @@ def show(
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
         return
     width = _terminal_width()
+    if record.run is not None:
+        from fairtrial.middleware.cli_together import beside_one
+
+        with _reading(store) as database:
+            beside = beside_one(database, record, _thresholds(settings or []), width=width or WIDTH)
+    else:
+        beside = []
     print("\n".join(show_lines(record, width=width or WIDTH, cut_tables=width is not None)))
+    if beside:
+        print("\n" + "\n".join(beside))
     if replay and stored is not None:
         from fairtrial.middleware.cli_replay import replayed
 
