@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -26,7 +26,7 @@ import typer
 from fairtrial import __version__
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.thresholds import load as load_thresholds
-from fairtrial.middleware.closing import judged, recover_orphans
+from fairtrial.middleware.closing import judged, recover_orphans, revise
 from fairtrial.middleware.core.config import (
     Effective,
     Setting,
@@ -42,7 +42,7 @@ from fairtrial.middleware.core.errors import ConfigError, FairtrialError, UsageE
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.report.tables import table_lines
 from fairtrial.middleware.report.text import WIDTH, show_lines
-from fairtrial.middleware.report.words import plural, printable, seconds, verdict_phrase, wrapped
+from fairtrial.middleware.report.words import headline, plural, printable, seconds, verdict_phrase, wrapped
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.store.merge import merge_file
 from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
@@ -428,6 +428,25 @@ def import_store(
     damaged = f", {merged.damaged} damaged lines skipped" if merged.damaged else ""
     told = f"{plural(merged.read, 'observation')} and {plural(merged.trials, 'trial')} read"
     print(f"{told}, {plural(merged.added, 'row')} new{damaged}")
+    for line in _revised(target, merged.late):
+        print(line)
+
+
+def _revised(store: Path, late: Sequence[str]) -> list[str]:
+    """Trials that were closed before this evidence came are judged again; what that changes is a new revision."""
+    if not late:
+        return []
+    quiet = Journal(open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
+    writer = StoreWriter(store, quiet)
+    try:
+        trials = revise(store, writer, quiet, late)
+    finally:
+        writer.close()
+    return [
+        f"{trial.trial[-12:]}: revision {trial.verdict.revision}, {headline(trial.verdict)}"
+        for trial in trials
+        if trial.verdict is not None
+    ]
 
 
 @config_app.command("show")
