@@ -55,11 +55,13 @@ from fairtrial.middleware.parted import PartedRun
 from fairtrial.middleware.report.text import PREFIX, ending_lines
 from fairtrial.middleware.steps.parting import Parting, part
 from fairtrial.middleware.steps.run_facts import RunFacts
+from fairtrial.middleware.store.secret import secret_of
 from fairtrial.middleware.store.writer import UNCOMMITTED_S, Owner, StoreWriter
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.docker import DOOR as DOCKER_DOOR
 from fairtrial.middleware.wire.docker import DockerTracker
 from fairtrial.middleware.wire.exchange import ExchangeTracker
+from fairtrial.middleware.wire.session import KeyDigest
 
 FINISH_PLAIN_S: Final = 0.05
 FINISH_STRUCK_S: Final = 0.6
@@ -142,11 +144,13 @@ class ObservedTrial:
             also=self._facts.take,
         )
         self._source = self._book.source
+        secret = secret_of(Path(hello.store))
         self._tracker = ExchangeTracker(
             Source("door.model", self._book.take, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
             sender_of=Senders().of,
+            keys=None if secret is None else KeyDigest(secret),
             at=begun,
         )
         self._engine_tracker = DockerTracker(

@@ -240,6 +240,10 @@ class Thresholds:
         default=20.0,
         metadata=_doc("So many attempts that could not succeed, for one step, are a retry storm of the harness."),
     )
+    together_p: float = dataclasses.field(
+        default=0.01,
+        metadata=_doc("Trials of one node, host or minute fail together below this p of Fisher's exact test."),
+    )
     ledger_share: float = dataclasses.field(
         default=0.1,
         metadata=_doc("Outside time below this part of the limit that fired is not why it fired."),

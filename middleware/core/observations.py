@@ -229,6 +229,8 @@ class RequestFacts(Record, frozen=True, kw_only=True):
     call_key: str | None = None
     """A key that the client repeats on each attempt of one call (Inspect's x-irid), hashed."""
     retry_count: int | None = None
+    key: str | None = None
+    """Digest of the API key, keyed with a secret of the store's."""
     user_agent: str | None = None
     traceparent: str | None = None
     unreadable: str | None = None

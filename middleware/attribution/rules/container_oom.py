@@ -7,7 +7,8 @@ tmpfs or locked (`container.oom_residual`, or the same event when the writer's s
 a later tool step that ended normally in the same container is present. Whose demand it was stays open (`suspected`) but
 for two cases that this version can prove: a kill from above (node, or a parent's limit) while the trial was within its
 guaranteed floor, and a kill before any reply of the model had arrived, when only the harness and the declared services
-can have used the memory.  A replay and other trials' peaks have no source yet.
+can have used the memory.  A ceiling that was already k times what the task declares makes it the model's.  Other
+trials' peaks are `across_rules.py`'s to look at; a replay has no source yet.
 
 Deliberately does not: take exit code 137, the word "Killed" or the sticky `OOMKilled` flag for a kill; take the
 kernel's name of a victim for proof (a process can set it); take a stranger's death in a cgroup that the command shares
@@ -100,17 +101,22 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     differs: Question = no() if standing is Standing.RECOVERED else unknown(ids)
     demand = ""
     best = Grade.SUSPECTED
+    blame = Blame.INFRA
     if standing is Standing.TERMINAL:
         proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above, parent=parent)
         if proof is not None:
             differs, best, demand = yes([*ids, *proof[0]]), Grade.PROVED, proof[1]
         else:
             demand = "Whose demand it was is open."
+            beyond = _beyond_headroom(ctx, container, limit, from_above=from_above)
+            if beyond is not None:
+                differs, best, demand, blame = yes(ids), Grade.PROVED, beyond, Blame.MODEL
     fact = Grade.PROVED
     if all(p.observation.trust is not Trust.HOST for p in _placed(group)):
         fact = best = Grade.SUSPECTED
     elif container.id == "own" and not _surely_ours(container, group):
         fact = best = Grade.SUSPECTED
+        blame = Blame.INFRA
         demand = "Other processes share this cgroup, so it may have been theirs."
     k = ctx.thresholds.headroom_k
     facts = {
@@ -144,7 +150,7 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         sentence += " The command itself ended by SIGKILL in that moment: most likely it was the one that was killed."
     return Event(
         cause=cause.name,
-        blame=Blame.INFRA,
+        blame=blame,
         best=best,
         standing=standing,
         ends_call=False,
@@ -230,6 +236,17 @@ def _parent_that_was_full(container: ContainerCase, group: KillGroup) -> str | N
         if cgroup and full and full != "/" and cgroup.startswith(f"{full.rstrip('/')}/"):
             return full
     return None
+
+
+def _beyond_headroom(ctx: Context, container: ContainerCase, limit: int | None, *, from_above: bool) -> str | None:
+    """A ceiling that was already k times what is declared: the demand was more than that, so it was the model's."""
+    declared, k = ctx.case.trial.limits.memory.declared, ctx.thresholds.headroom_k
+    if declared is None or limit is None or from_above or container.role != "main" or limit < declared * k * 0.999:
+        return None
+    return (
+        f"The limit was already {limit / declared:.2g} times the {size(declared)} that the task declares, so the "
+        f"demand was beyond any headroom that is due ({k:g} x): the model's."
+    )
 
 
 def _used_beside(ctx: Context, container: ContainerCase, parent: str | None) -> int | None:

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from fairtrial.middleware.attribution.engine import judge
 from fairtrial.middleware.core.observations import (
     CgroupReading,
     ContainerEvent,
@@ -11,7 +12,8 @@ from fairtrial.middleware.core.observations import (
     ReplyFacts,
     RequestFacts,
 )
-from fairtrial.middleware.core.records import PhaseName, Trust, Victim
+from fairtrial.middleware.core.records import MemoryLimits, PhaseName, Trust, Verdict, Victim
+from fairtrial.middleware.steps.placed import Assembly
 from tests.middleware.attribution.scene import BOX, MIB, Scene, ended, full_tmpfs, summary
 
 
@@ -407,3 +409,33 @@ def test_a_kill_in_a_container_that_a_command_of_the_trial_started_is_nobodys_ce
 def test_a_kill_in_a_second_container_of_the_harness_is_suspected_as_ever() -> None:
     verdict = second_container(after_the_reply=False).verdict()
     assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)
+
+
+# --- a ceiling that was headroom enough -----------------------------------------------------------------------------
+
+
+def with_declared(told: Scene, declared: int) -> Verdict:
+    assembly = told.assembly()
+    limits = msgspec.structs.replace(assembly.trial.limits, memory=MemoryLimits(declared=declared, ceiling=64 * MIB))
+    trial = msgspec.structs.replace(assembly.trial, limits=limits)
+    return judge(Assembly(trial=trial, placed=assembly.placed, attempt_call=assembly.attempt_call))
+
+
+def test_a_demand_beyond_k_times_what_is_declared_is_the_models_and_the_kill_is_still_what_ended_it() -> None:
+    verdict = with_declared(Scene().call().ran(137, oom=True).end(1), 16 * MIB)
+    assert summary(verdict) == ("model", "proved", "container.oom_kill", 1)
+    assert ended(verdict) == ("container.oom_kill", "proved", 1)
+    assert "already 4 times the 16 MiB that the task declares" in verdict.sentence
+
+
+@pytest.mark.parametrize("declared", [32, 64])
+def test_a_demand_within_k_times_what_is_declared_stays_open(declared: int) -> None:
+    """Near-miss."""
+    verdict = with_declared(Scene().call().ran(137, oom=True).end(1), declared * MIB)
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 1)
+
+
+def test_a_demand_beyond_it_that_was_recovered_is_present() -> None:
+    """Innocent."""
+    verdict = with_declared(Scene().call().ran(137, oom=True).call().ran(1).call(tools=0).end(1), 16 * MIB)
+    assert (verdict.blame, verdict.cause) == ("model", None)
