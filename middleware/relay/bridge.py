@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairtrial.middleware.core.masking import mask_url
-from fairtrial.middleware.relay import container_env, engine_client
+from fairtrial.middleware.relay import container_env
 from fairtrial.middleware.relay.bridge_place import OUT_OF_REACH, Elsewhere, Place, Places
 from fairtrial.middleware.relay.container_env import Asked, DoorValue, Unreadable
 from fairtrial.middleware.relay.dial import Dialler
@@ -41,6 +41,8 @@ _TARGET: Final = re.compile(
 _TOKEN: Final = re.compile(r"/t/([0-9a-f]{32})")
 _THINK_S: Final = 5.0
 """So long a request waits for what we ask; then it passes as it is."""
+_ADMIT_S: Final = 3.0
+"""So long a client waits at a gateway; then its token alone decides."""
 _KNOCKS_S: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
 """A container's first process may call before the engine lists it."""
 _MOST_TOLD: Final = 200
@@ -118,7 +120,7 @@ class Bridge:
                 self._note(error.event, f"{names} leads nowhere in a container of this run: {error}.")
             return None
         except (EngineSilent, TimeoutError) as error:
-            self._note("bridge.engine_silent", f"The engine was asked about its network: {error or 'no answer'}.")
+            self._note("bridge.engine_silent", f"The engine was asked about its network: {str(error) or 'no answer'}.")
             return None
         return self._rewrite(asked, ours, place, container)
 
@@ -188,14 +190,14 @@ class Bridge:
         goes to another container as soon as its first one has ended.
         """
         try:
-            async with asyncio.timeout(engine_client.ANSWER_S):
+            async with asyncio.timeout(_ADMIT_S):
                 for wait_s in _KNOCKS_S:
                     await asyncio.sleep(wait_s)
                     found = await self._places.container_at(peer.strip("[]"))
                     if found is not None:
                         return await self._admitted(found, peer)
         except (EngineSilent, TimeoutError) as error:
-            self._note("bridge.engine_silent", f"The engine was asked whose a client is: {error or 'no answer'}.")
+            self._note("bridge.engine_silent", f"The engine was asked whose a client is: {str(error) or 'no answer'}.")
             return Admission(admitted=True)
         self._note("bridge.turned_away", f"A client at {peer} was turned away: no container has this address.")
         return Admission(admitted=False)

@@ -75,6 +75,8 @@ class TellingEngine(threading.Thread):
         }
         self.posted: list[tuple[str, Any]] = []
         self.asked: list[str] = []
+        self.silent = False
+        """It answers no question any more; what is posted it takes."""
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -107,6 +109,8 @@ class TellingEngine(threading.Thread):
                     name, _, value = header.decode().partition(":")
                     length = int(value) if name.lower() == "content-length" else length
                 body = reader.read(length)
+                if method == "POST" and path == "/silence":
+                    self.silent = True
                 if method == "POST":
                     self.posted.append((path, json.loads(body or b"null")))
                     if path.startswith("/containers/create") and isinstance(
@@ -115,6 +119,9 @@ class TellingEngine(threading.Thread):
                         self.box(OTHER if "other" in path else BOX, "127.0.0.9", *self.posted[-1][1]["Env"])
                     self._answer(sock, 201, {"Id": BOX})
                     continue
+                if self.silent:
+                    reader.read()  # until the other side gives up
+                    return
                 if path != "/_ping":
                     self.asked.append(path)
                 known = self.table.get(path.partition("?")[0], {} if path == "/_ping" or method == "DELETE" else None)
@@ -331,3 +338,24 @@ def test_a_body_that_cannot_be_read_passes_and_is_said(bench: Bench, engine: Tel
     assert len(engine.posted) == 1
     (note,) = bench.notes("bridge.not_looked_at")
     assert "no JSON object" in str(note["text"])
+
+
+def test_an_engine_that_falls_silent_costs_two_seconds_and_no_call(bench: Bench, engine: TellingEngine) -> None:
+    """What is to be edited passes as it was; a client at the bridge is let in by its token, its container unknown."""
+    told = run(
+        bench,
+        """
+ask("/containers/create", {"Env": env})
+ask("/silence", None)
+print(json.dumps(call(door.replace("127.0.0.1", "127.0.0.77"), "127.0.0.9")))
+ask("/containers/create?name=other", {"Env": env})
+print(json.dumps(env))
+""",
+    )
+    assert told[0] == 200
+    assert engine.posted[-1][1]["Env"] == told[1]
+    (opened,) = [o for o in bench.of_kind("OPEN") if o["door"] == "model:anthropic"]
+    assert "container" not in opened
+    assert [str(note["text"]).partition(":")[2] for note in bench.notes("bridge.engine_silent")] == [
+        " it did not answer in 2 s."
+    ] * 2
