@@ -23,7 +23,8 @@ from typing import Final
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _URL: Final = re.compile(
-    r"http://(?P<login>[^/?#@\s]*@)?(?:127\.0\.0\.1|localhost|host\.docker\.internal|host\.containers\.internal):(?P<port>\d{1,5})/t/(?P<token>[0-9a-f]{32})"
+    r"http://(?P<login>[^/?#@\s]*@)?(?:127\.0\.0\.1|localhost|host\.(?:docker|containers)\.internal):"
+    r"(?P<port>\d{1,5})/t/(?P<token>[0-9a-f]{32})"
     r"(?P<rest>(?:[/?#].*)?)",
     re.DOTALL,
 )
