@@ -74,7 +74,7 @@ LEFT_AFTER_S: Final = 3.0
 KEPT_OBSERVATIONS: Final = 1500
 """Observations held in memory (3.5 KB each); what is older is read back from the store at the end."""
 OUT_OF_REACH: Final = "bridge.out_of_reach"
-SAID_AT_THE_END: Final = frozenset({OUT_OF_REACH, "bridge.no_network", "bridge.proxy", "bridge.engine_silent"})
+SAID_AT_THE_END: Final = frozenset({OUT_OF_REACH, "bridge.no_network", "bridge.proxy"})
 """Notes of the relay that nobody could be told of while the command ran."""
 _MOST_SAID_AT_THE_END: Final = 3
 STDOUT: Final = "-"
