@@ -74,7 +74,7 @@ def work_window(case: Case, step: int) -> tuple[int, int] | None:
     return max(ends), until
 
 
-def all_well(case: Case, container: ContainerCase, step: int) -> list[str] | None:
+def all_well(container: ContainerCase, step: int) -> list[str] | None:
     """Ids of the ends of the step's commands in this container, when all of them ended with 0; None else."""
     execs = container.execs.get(step, ())
     if not execs or any(one.exit_code != 0 or one.ended is None for one in execs):

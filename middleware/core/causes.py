@@ -255,10 +255,10 @@ _CONTAINER: Final = (
         "memory",
         (_I, _M),
         _SUSPECTED,
-        "The memory limit of {limit} of {container} was reached in step {step}, and a process was refused memory or kept "
-        "waiting for it without a kill.",
+        "The memory limit of {limit} of {container} was reached in step {step}, and a process was refused memory or "
+        "kept waiting for it without a kill.",
         "Run the command again with a higher ceiling.",
-        note="by the cgroup's own count; ENOMEM under `ulimit`, a heap sized from the cgroup and exit 134 move no counter",
+        note="by the cgroup's own count; ENOMEM under `ulimit`, a heap sized from it and exit 134 move no counter",
         sources=_CGROUP,
         built=True,
     ),
@@ -334,7 +334,8 @@ _CONTAINER: Final = (
         "disk",
         (_I, _M),
         _SUSPECTED,
-        "In step {step} the processes of {container} waited for the disk for {lost} of the {length} that its command had.",
+        "In step {step} the processes of {container} waited for the disk for {lost} of the {length} that the command "
+        "had.",
         _ASK_NODE,
         note="proved when the time it took is what the limit that fired lacked; without that measure nobody is blamed",
         sources=_CGROUP,
@@ -408,8 +409,8 @@ _NODE: Final = (
         "node",
         (_I,),
         _PROVED,
-        "In step {step} the processes of {container} stood still for memory below their own limit, as the node did, for "
-        "{lost} of the {length} that the command had.",
+        "In step {step} the processes of {container} stood still for memory below their own limit, as the node did, "
+        "for {lost} of the {length} that the command had.",
         _ASK_NODE,
         note="proved when the time it took is what the limit that fired lacked; without that measure nobody is blamed",
         sources=("collector.vmstat", "collector.cgroup"),
@@ -420,7 +421,8 @@ _NODE: Final = (
         "node",
         (_I,),
         _PROVED,
-        "In step {step} others had the cores of the node for {lost} of the {length} that the command of {container} had.",
+        "In step {step} others had the cores of the node for {lost} of the {length} that the command of {container} "
+        "had.",
         _ASK_NODE,
         note="proved when the time it took is what the limit that fired lacked; without that measure nobody is blamed",
         sources=("collector.vmstat", "collector.cgroup"),

@@ -394,6 +394,8 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     memory_reservation: int | None = None
     memory_swap_limit: int | None = None
     oom_group: bool | None = None
+    oom_kill_disabled: bool | None = None
+    """cgroup v1: at the limit processes are refused or wait, and none is killed."""
     cpu_limit: float | None = None
     pids_limit: int | None = None
     tmpfs: list[str] = []
@@ -588,8 +590,8 @@ class DiskFull(Value, frozen=True, kw_only=True):
     """A file system of a container has no room left: less than one part in a thousand, or no inode.
 
     Written once when it becomes so and again when it had room in between; `at_start`: it was so when the container was
-    first looked at.  `layer_bytes` is what the container itself holds there: its own layer for the root file system, all
-    of a tmpfs; None where that is not known (a volume, a layer too large to count).
+    first looked at.  `layer_bytes` is what the container itself holds there: its own layer for the root file system,
+    all of a tmpfs; None where that is not known (a volume, a layer too large to count).
     """
 
     kind: ClassVar[str] = "disk.full"

@@ -57,7 +57,7 @@ def strike(ctx: Context, container: ContainerCase, step: int, ids: list[str]) ->
     later = first_normal_after(case, container, step)
     if later is not None:
         return Standing.RECOVERED, no(later[1]), f"step {later[0]} ended normally in the same container"
-    well = all_well(case, container, step)
+    well = all_well(container, step)
     if well is not None:
         return Standing.RECOVERED, no(well), "the step's commands ended normally all the same"
     if not case.may_run_tools(step):

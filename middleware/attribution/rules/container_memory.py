@@ -1,7 +1,7 @@
 """Memory was refused, or not to be had in time, without a kill.
 
 Recognises: `container.memory_denied`, a step in which the cgroup's count of exhausted limits (`oom`, cgroup v2) rose
-further than its kills, or in which processes waited at a limit whose killer is switched off (`under_oom`, v1); and
+further than its kills, or in which processes waited at a limit whose killer is switched off (v1); and
 `container.memory_stall`, a command that a limit of time cut short while its container stood still for memory for more
 than `slow_share` of that time, at its own limit (`memory.high` or the hard one was hit in the step).
 
@@ -50,6 +50,10 @@ def _refused(container: ContainerCase, step: Step, use: ContainerUse) -> list[Pl
     waiting = [p for p, v in inside if v.memory_under_oom]
     if waiting:
         return waiting
+    if container.seen is not None and container.seen.oom_kill_disabled and use.memory_max_hits:
+        return [p for p, v in inside if v.memory_max_hits] or [p for p, v in container.readings if v.memory_max_hits][
+            :1
+        ]
     if (use.memory_ooms or 0) > (use.oom_kills or 0):
         return [p for p, v in inside if v.oom] or [p for p, v in container.readings if v.oom][:1]
     return []

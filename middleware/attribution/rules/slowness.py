@@ -4,9 +4,9 @@ Recognises, in the last tool step of a trial whose command a limit of time cut s
 the container's CPU quota), `container.disk_slow` (its processes waited for the disk), `node.contention` (they waited
 for a core that others used, or that the hypervisor took) and `node.pressure` (they stood still for memory below their
 own limit, while the node did as well).  The time lost is told when it is more than `slow_share` of the command's time;
-the largest loss is told, the others are not added to it.  Nobody is blamed: whether the command would have ended in time
-without the loss is known only from a rerun or from how long other trials of this task need.  Throttling in steps that
-ended by themselves is present.
+the largest loss is told, the others are not added to it.  Nobody is blamed: whether the command would have ended in
+time without the loss is known only from a rerun or from how long other trials of this task need.  Throttling in steps
+that ended by themselves is present.
 
 Deliberately does not: charge throttling to the infrastructure because there was some (an endless loop at its quota
 loses as much as an honest build); take `cpu.stat`'s sum over cores for time (it is cut to what PSI and the clock say);

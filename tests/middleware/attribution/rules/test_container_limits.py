@@ -75,7 +75,7 @@ def test_tasks_that_mostly_others_had_started_are_infra_only_if_no_single_step_b
 
 
 @pytest.mark.parametrize(
-    ("tasks", "first", "last"), [(64, None, None), (64, 40, 10), (3, 1, 1)], ids=["unmeasured", "between", "gone"]
+    "tasks, first, last", [(64, None, None), (64, 40, 10), (3, 1, 1)], ids=["unmeasured", "between", "gone"]
 )
 def test_what_was_not_measured_or_lies_between_blames_nobody(tasks: int, first: int | None, last: int | None) -> None:
     verdict = hit(begun(), tasks=tasks, first=first, last=last).call(tools=0).end(1).verdict()
