@@ -476,7 +476,7 @@ class CgroupWatcher:
         self._remember(counters)
         self._write(edge, counters, at=self._last_at)
         if self._disk is not None:
-            self._disk.look()
+            self._disk.look(edge)
         self._sampled_peak = counters.usage_bytes
         self._rate = None
         # Set back for this descriptor or cgroup: a `last` reading must not repeat the peak of the step before.

@@ -24,7 +24,7 @@ from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_limits import strike
 from fairtrial.middleware.attribution.rules.container_oom import name_of
 from fairtrial.middleware.attribution.sentences import fill, seconds, size
-from fairtrial.middleware.attribution.tool_steps import cut_short
+from fairtrial.middleware.attribution.tool_steps import cut_short, step_of_work
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Blame, ContainerUse, Grade, PhaseName, Step
 from fairtrial.middleware.steps.placed import Placed
@@ -38,15 +38,15 @@ def find(ctx: Context) -> list[Event]:
             container = ctx.case.containers.get(use.id)
             if container is None or step.phase is not PhaseName.AGENT or container.role in {"own", "verifier"}:
                 continue
-            places = _refused(container, step, use)
+            places = _refused(ctx, container, step, use)
             if places and not ctx.case.killed_in(container.id, step.index):
                 found.append(_denied(ctx, container, step, use, places))
     return [*found, *_stalled(ctx)]
 
 
-def _refused(container: ContainerCase, step: Step, use: ContainerUse) -> list[Placed]:
+def _refused(ctx: Context, container: ContainerCase, step: Step, use: ContainerUse) -> list[Placed]:
     """Readings that show it."""
-    inside = [(p, v) for p, v in container.readings if p.step == step.index]
+    inside = [(p, v) for p, v in container.readings if step_of_work(ctx.case, p, v.edge) == step.index]
     waiting = [p for p, v in inside if v.memory_under_oom]
     if waiting:
         return waiting
