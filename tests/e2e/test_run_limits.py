@@ -49,7 +49,7 @@ def test_an_endless_loop_at_its_quota_blames_nobody_and_names_the_throttling(
     docker_engine: Engine, busybox_image: str, tmp_path: Path
 ) -> None:
     loop = "timeout 3 sh -c 'while :; do :; done'"
-    verdict = (under := worked(docker_engine, busybox_image, tmp_path, loop, "--cpus 0.2")).verdict
+    verdict = (under := worked(docker_engine, busybox_image, tmp_path, loop, "--cpus 0.1")).verdict
     assert verdict.terminated_by is not None, under.told()
     assert (verdict.blame, verdict.terminated_by.cause) == (Blame.INDETERMINATE, "container.cpu_throttled"), (
         under.told()
