@@ -217,7 +217,8 @@ class ExportConfig:
 class Thresholds:
     """The numbers of ours that a verdict may lean on: each is printed with the verdict that used it.
 
-    `terminated_by` uses none of them (but for the client's watchdog, which tells a stall from an impatient client).
+    `terminated_by` uses none of them, but for the client's watchdog, which tells a stall from an impatient client, and
+    `slow_share`, which tells a command that was held up from one that met its limit in passing.
     """
 
     headroom_k: float = dataclasses.field(
