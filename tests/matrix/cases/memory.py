@@ -58,7 +58,7 @@ SCENARIOS: Final = (
         what="no container: the agent runs in a cgroup of 100 MB and its command is killed there",
         why="VERDICTS 3: as in a container",
         right=struck(OOM, 1),
-        steps=(shell("tail /dev/zero"), GIVES_UP),
+        steps=(Step(commands=("tail /dev/zero",), head_delay_s=1.5), GIVES_UP),
         kills=True,
         root=True,
         command=(
