@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
-from fairtrial.collectors.cgroup import TICK_S
+from fairtrial.collectors.cgroup import TICK_S, Tasks
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.docker_events import DockerEvents
 from fairtrial.collectors.edges import CallEdge, Edges
@@ -37,6 +37,8 @@ _BIG_CGROUP_EVERY: Final = 10
 _RECONCILE_TICKS: Final = 150
 _GRACE_S: Final = 1.0
 _QUIET_NS: Final = 250_000_000
+_REPLY_SLACK_S: Final = 0.25
+"""We hear of a reply's end after the agent does, and a process's start is told in hundredths of a second."""
 _IN_FLIGHT_S: Final = 0.03
 _NOT_UP_S: Final = 0.1
 
@@ -114,6 +116,10 @@ class Collectors:
         self._child: int | None = None
         self._kills_at_start: int | None = None
         self._sampler: asyncio.Task[None] | None = None
+        # One that takes over has not seen the first reply: every process may then be the model's doing.
+        self._first_reply_s: float | None = None if resumed_wall_ns is None else 0.0
+        self._replied_s: float | None = None
+        """When a model's reply ended, s since boot: a process that started later may be its doing."""
         self._broken = False
         self._ticks = 0
 
@@ -158,6 +164,9 @@ class Collectors:
 
     def edge(self, name: Literal["call_started", "call_ended", "end"]) -> None:
         """Write readings now; a storm of edges is thinned to 20 a second, the last one of it is kept."""
+        if name == "call_ended":
+            self._replied_s = time.clock_gettime(time.CLOCK_BOOTTIME) - _REPLY_SLACK_S
+            self._first_reply_s = self._replied_s if self._first_reply_s is None else self._first_reply_s
         if name == "end":
             self._edge_now("end")
         else:
@@ -360,6 +369,23 @@ class Collectors:
         if self._docker is not None and delta > 0:
             self._docker.note_kill(container_id)
 
+    def tasks_in(self, container_id: str) -> Tasks | None:
+        """Counted now; it reads one file per process."""
+        watcher = self._cgroups.all.get(container_id)
+        places = None if watcher is None else watcher.files.places.places.get("pids")
+        found = None if places is None else self._tree.census(places.path)
+        if found is None:
+            return None
+
+        def since(at_s: float | None) -> int | None:
+            return None if at_s is None else sum(threads for started_s, threads in found if started_s >= at_s)
+
+        return Tasks(
+            all=sum(threads for _, threads in found),
+            since_first_reply=since(self._first_reply_s),
+            since_last_reply=since(self._replied_s),
+        )
+
     def on_vanished(self, container_id: str) -> None:
         """Its cgroup is gone; the watcher stays for its count of kills."""
         watcher = self._cgroups.all.get(container_id)
@@ -373,14 +399,17 @@ class Collectors:
         if memcg is None or memcg == "/":
             return None
         found = None if self._docker is None else self._docker.find(memcg)
+        if found is None:
+            found = next((cid for cid in self._cgroups.all if cid != OWN and cid in memcg), None)
         own = self._cgroups.own_path
         if found is None and own is not None and own != "/" and (memcg == own or memcg.startswith(own + "/")):
             return OWN
         return found
 
     def container_in(self, directory: Path) -> str | None:
-        """By the directory of its memory controller, also after it is gone."""
-        return self._cgroups.directories.get(directory)
+        """By the directory of its memory controller, also after it is gone; the root cgroup is nobody's."""
+        found = self._cgroups.directories.get(directory)
+        return None if found == OWN and self._cgroups.own_path == "/" else found
 
     def container_of_pids(self, pids: list[int]) -> str | None:
         """By a known first process."""

@@ -26,6 +26,7 @@ _WAITS: Final = 25
 _LONG_WAITS: Final = 500
 """An engine that starts many containers at once may take seconds to say whose one is."""
 _COMMS: Final = 8
+_TWICE_NS: Final = 1_000_000_000
 
 ExecJoin = Literal["process_tree", "only_live_exec", "inferred"]
 
@@ -80,6 +81,7 @@ class VictimJoiner:
         self._tree = tree
         self._context = context
         self._waiting: dict[asyncio.TimerHandle, tuple[VictimRecord, str | None]] = {}
+        self._newest: tuple[int, int] | None = None
         self.joined: dict[str, list[int]] = {}
         """container id -> pids of its victims"""
         self.seen = 0
@@ -99,6 +101,11 @@ class VictimJoiner:
     def take(self, record: VictimRecord) -> None:
         """A victim of any cgroup of this node."""
         self.seen += 1
+        if record.named:
+            # A group kill names its first victim twice, at the beginning and among the members.
+            before, self._newest = self._newest, (record.killed.pid, record.mono_ns)
+            if before is not None and before[0] == record.killed.pid and record.mono_ns - before[1] < _TWICE_NS:
+                return
         self._settle(record, None, 0)
 
     def _place(self, record: VictimRecord) -> str | None:

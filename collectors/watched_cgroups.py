@@ -19,6 +19,7 @@ import msgspec
 from fairtrial.collectors.cgroup import CgroupWatcher, Surroundings
 from fairtrial.collectors.cgroup_files import CgroupFiles
 from fairtrial.collectors.cgroup_paths import CgroupPlaces, locate, places_of
+from fairtrial.collectors.disk import DiskProbe
 from fairtrial.collectors.doorbell import PollBells
 from fairtrial.collectors.network import NetworkCounters
 from fairtrial.collectors.parse.docker import ContainerFacts
@@ -190,6 +191,8 @@ class WatchedCgroups:
         watcher.start(self._bells)
         if facts.init_pid is not None:
             self._tree.look(facts.init_pid)
+        if files.memory_dir is not None:
+            self._tree.scan(files.memory_dir)
         return msgspec.structs.replace(
             seen, cgroup=places.hierarchy_path, cgroup_version=places.version, oom_group=files.oom_group()
         )
@@ -229,6 +232,7 @@ class WatchedCgroups:
             network_source=self._network_source,
             files=files,
             network=self._network_of(container_id, pid, host_network=host_network),
+            disk=self._disk_of(container_id, pid, subject),
             surroundings=self._surroundings,
             on_reset=self._say_reset,
             born_with_us=born_with_us,
@@ -239,6 +243,15 @@ class WatchedCgroups:
         if files.memory_dir is not None:
             self.directories[files.memory_dir] = container_id
         return watcher
+
+    def _disk_of(self, container_id: str, pid: str, subject: Subject) -> DiskProbe | None:
+        """What cannot be looked at is said as a part of the disk's coverage."""
+        if container_id == OWN:
+            return None
+        try:
+            return DiskProbe(self._source, subject, container_id, proc=self._proc, pid=int(pid))
+        except (OSError, ValueError):
+            return None
 
     def _network_of(self, container_id: str, pid: str, *, host_network: bool) -> NetworkCounters | None:
         """One namespace, one count: containers that share it would each be charged with all of it."""

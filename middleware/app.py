@@ -29,6 +29,7 @@ from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.hello import DockerInfo, Hello, parse_hello
 from fairtrial.middleware.core.observations import (
     CoverageChanged,
+    DoorState,
     GapSeen,
     MutationSeen,
     Note,
@@ -65,7 +66,8 @@ LEFT_AFTER_S: Final = 3.0
 """How long after the start the traces that earlier processes left are sent."""
 KEPT_OBSERVATIONS: Final = 1500
 """Observations held in memory (3.5 KB each); what is older is read back from the store at the end."""
-SAID_AT_THE_END: Final = frozenset({"bridge.out_of_reach", "bridge.proxy", "bridge.engine_silent"})
+OUT_OF_REACH: Final = "bridge.out_of_reach"
+SAID_AT_THE_END: Final = frozenset({OUT_OF_REACH, "bridge.no_network", "bridge.proxy", "bridge.engine_silent"})
 """Notes of the relay that nobody could be told of while the command ran."""
 _MOST_SAID_AT_THE_END: Final = 3
 STDOUT: Final = "-"
@@ -289,6 +291,8 @@ class ObservedTrial:
                     )
                 if event in SAID_AT_THE_END and text is not None:
                     self._at_the_end.append(str(text))
+                if event == OUT_OF_REACH:  # of a door that was promised: calls from there fail, and are not seen
+                    self._source.emit(DoorState(name="bridge", ok=False, why=str(text)))
                 self._source.emit(Note(event=event, text=None if text is None else str(text), fields=facts))
             case _:
                 self._tracker.take(record)

@@ -348,9 +348,26 @@ def doctor(
     command: Annotated[
         list[str] | None, typer.Argument(help="The command that you want to run under fairtrial, as you would type it.")
     ] = None,
+    from_container: Annotated[
+        str | None,
+        typer.Option(
+            "--from-container",
+            metavar="IMAGE",
+            help="Prove, with a container from IMAGE, that it reaches a model door.",
+        ),
+    ] = None,
+    container_network: Annotated[
+        str | None, typer.Option("--container-network", help="With --from-container: the network it is put on.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """What fairtrial can see on this machine, and what `run` would change:  fairtrial doctor claude -p x"""
+    if from_container is not None:
+        from fairtrial.middleware.doctor_container import prove
+
+        proof = prove(dict(os.environ), from_container, container_network)
+        print(json.dumps(asdict(proof), indent=2) if as_json else proof.line)
+        return 0 if proof.state == "ok" else 1
     from fairtrial.middleware.doctor import examine, print_findings
 
     findings = examine(dict(os.environ), command or [])

@@ -32,8 +32,10 @@ from fairtrial.middleware.core.observations import (
     ContainerGone,
     ContainerSeen,
     CoverageChanged,
+    DiskFull,
     DoorContainer,
     DoorExec,
+    DoorImage,
     DoorState,
     ExecEnded,
     ExecStarted,
@@ -42,6 +44,8 @@ from fairtrial.middleware.core.observations import (
     KernelOomKill,
     Note,
     OomKill,
+    PidsHit,
+    RuntimeState,
     TrialEnded,
     TrialStarted,
     Value,
@@ -87,8 +91,11 @@ class Case:
         self.coverage_changes: list[tuple[Placed, CoverageChanged]] = []
         self.gaps: list[tuple[Placed, GapSeen]] = []
         self.doors: list[tuple[Placed, DoorState]] = []
-        self.asked_of_containers: list[DoorContainer] = []
+        self.asked_of_containers: list[tuple[Placed, DoorContainer]] = []
         """What the trial's own clients asked of the runtime through its Docker door."""
+        self.pulls: list[tuple[Placed, DoorImage]] = []
+        self.runtime: list[tuple[Placed, RuntimeState]] = []
+        """The engine's event stream: open, lost, back."""
         self.door_execs: dict[str, Placed] = {}
         """The end of each exec's stream, as the Docker door saw it."""
         self.notes: list[tuple[Placed, Note]] = []
@@ -145,6 +152,10 @@ class Case:
                 self.host.append((placed, value))
             case ExecStarted() | ExecEnded():
                 self._exec(placed, value)
+            case PidsHit():
+                self._container(value.container_id).pids_hits.append((placed, value))
+            case DiskFull():
+                self._container(value.container_id).full_disks.append((placed, value))
             case OomKill():
                 self._container(value.container_id)
                 self._group(value.container_id, placed).counted.append((placed, value))
@@ -155,8 +166,7 @@ class Case:
                     self._container(value.container_id)
                     self._group(value.container_id, placed).records.append((placed, value))
             case ContainerSeen():
-                container = self._container(value.container_id)
-                container.seen, container.seen_at = value, container.seen_at or placed
+                self._container(value.container_id).begins(placed, value)
             case ContainerEvent():
                 self._container(value.container_id).events.append((placed, value))
                 if value.action == "oom":
@@ -164,9 +174,13 @@ class Case:
             case DoorExec():
                 self.door_execs[value.exec_id] = placed
             case DoorContainer():
-                self.asked_of_containers.append(value)
+                self.asked_of_containers.append((placed, value))
+            case DoorImage():
+                self.pulls.append((placed, value))
+            case RuntimeState():
+                self.runtime.append((placed, value))
             case ContainerGone():
-                self._container(value.container_id).gone = (placed, value)
+                self._container(value.container_id).ended(placed, value)
                 if value.ended_by == "oom":
                     self._group(value.container_id, placed).told.append(placed)
             case CoverageChanged():

@@ -29,7 +29,11 @@ from fairtrial.middleware.attribution.ended_as import ended_as
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules import (
     container_killed,
+    container_limits,
+    container_memory,
     container_oom,
+    container_restarted,
+    container_start,
     harness_side,
     harness_storms,
     harness_swallowed,
@@ -40,7 +44,10 @@ from fairtrial.middleware.attribution.rules import (
     observer,
     operator,
     runtime,
+    service_died,
+    slowness,
     time_limit,
+    unknown_outside,
 )
 from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, steps
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, as_record
@@ -73,9 +80,16 @@ RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
     harness_tools.find,
     observer.find,
     container_oom.find,
+    container_memory.find,
+    container_limits.find,
+    slowness.find,
     container_killed.find,
+    container_restarted.find,
+    container_start.find,
+    service_died.find,
     runtime.find,
     time_limit.find,
+    unknown_outside.find,
 )
 
 _CANCELLED: Final = "operator.cancelled"
@@ -222,6 +236,7 @@ def _blocked(ctx: Context) -> _Ruling | None:
 
 def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
     ended = [e for e in _candidates(events) if e.standing is Standing.TERMINAL and e.cause not in _WITH_END]
+    ended = [e for e in ended if e.undecided is None and e.blame is not Blame.MODEL]
     if ctx.case.by_exit_code_only:
         if ended:
             event = _strongest(ended)
@@ -273,7 +288,7 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
     candidates = _candidates(events)
     if candidates:
         proved = [e for e in candidates if e.proved]
-        event = proved[0] if proved else _strongest(candidates)
+        event = proved[0] if proved else _strongest([e for e in candidates if e.undecided is None] or candidates)
         gap = _gap(ctx, event)
         if gap is not None:
             return gap
@@ -281,10 +296,12 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
             return _Ruling(
                 blame=Blame.INDETERMINATE,
                 event=event,
-                sentence=_words(event.sentence, f"{event.undecided}.", event.advice),
+                sentence=_words(event.sentence, f"{event.undecided}." if event.undecided else "", event.advice),
                 flips_if=event.flips_if,
                 by=tuple(event.happened.by),
             )
+        if event.blame is Blame.MODEL:
+            return _the_models(ctx, event)
         stopped = next((e.sentence for e in candidates if e.cause == _CANCELLED and e is not event), "")
         return _Ruling(
             blame=event.blame,
@@ -304,6 +321,26 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
             by=doubt.by,
         )
     return _model(ctx, events)
+
+
+def _the_models(ctx: Context, event: Event) -> _Ruling:
+    """An event that the model brought about, unless something else is in doubt."""
+    doubt = model.doubt(ctx)
+    if doubt is None:
+        return _Ruling(
+            blame=Blame.MODEL,
+            grade=Grade.SUSPECTED,
+            event=event,
+            sentence=_words(event.sentence, event.advice),
+            flips_if=event.flips_if,
+        )
+    return _Ruling(
+        blame=Blame.INDETERMINATE,
+        event=event,
+        sentence=_words(event.sentence, f"{doubt.why}. {doubt.remedy}"),
+        flips_if=event.flips_if,
+        by=doubt.by,
+    )
 
 
 def _candidates(events: Sequence[Event]) -> list[Event]:

@@ -252,6 +252,18 @@ class Thresholds:
         default=0.8,
         metadata=_doc("A container has no memory for a step when undying pages fill this part of its limit before it."),
     )
+    own_share: float = dataclasses.field(
+        default=0.8,
+        metadata=_doc("Part of a limit's fill (tasks, disk) from which on it is the model's."),
+    )
+    others_share: float = dataclasses.field(
+        default=0.5,
+        metadata=_doc("Part of a limit's fill that the trial must have less of for it to be the infrastructure's."),
+    )
+    slow_share: float = dataclasses.field(
+        default=0.1,
+        metadata=_doc("Part of a command's time that must be lost to a limit or a neighbour before it is told."),
+    )
     end_grace_s: float = dataclasses.field(
         default=2.0,
         metadata=_doc("Two things this close are taken for one: a client's abort and its end, a source's and ours, s."),

@@ -545,7 +545,12 @@ class CgroupReading(Value, frozen=True, kw_only=True):
     memory_file: int | None = None
     memory_shmem: int | None = None
     memory_inactive_file: int | None = None
+    memory_slab: int | None = None
+    """Objects of the kernel; on cgroup v1, which does not split it, all memory of the kernel."""
     memory_max_hits: int | None = None
+    memory_high_hits: int | None = None
+    memory_under_oom: bool | None = None
+    """cgroup v1: processes wait for memory that nobody frees, because the OOM killer is switched off."""
     swap_current: int | None = None
     oom_kill: int | None = None
     oom: int | None = None
@@ -555,6 +560,7 @@ class CgroupReading(Value, frozen=True, kw_only=True):
     cpu_throttled_periods: int | None = None
     psi_cpu: float | None = None
     psi_memory: float | None = None
+    psi_memory_full: float | None = None
     psi_io: float | None = None
     pids_current: int | None = None
     pids_limit: int | None = None
@@ -586,6 +592,43 @@ class OomKill(Value, frozen=True, kw_only=True):
     source_file: str | None = None
     exec_candidates: list[str] = []
     live_execs: list[str] = []
+
+
+class PidsHit(Value, frozen=True, kw_only=True):
+    """A fork was refused by the cgroup's limit of tasks: how many there were a moment later, and since when.
+
+    The two shares count tasks (threads too) of processes that started after the first, and after the newest, reply of a
+    model had passed; `None` while no reply had.  A process that came and went between two looks is in neither.
+    """
+
+    kind: ClassVar[str] = "cgroup.pids_hit"
+    container_id: str
+    hits: int | None = None
+    limit: int | None = None
+    tasks: int | None = None
+    since_first_reply: int | None = None
+    since_last_reply: int | None = None
+
+
+class DiskFull(Value, frozen=True, kw_only=True):
+    """A file system of a container has no room left: less than one part in a thousand, or no inode.
+
+    Written once when it becomes so and again when it had room in between; `at_start`: it was so when the container was
+    first looked at.  `layer_bytes` is what the container itself holds there: its own layer for the root file system,
+    all of a tmpfs; None where that is not known (a volume, a layer too large to count).
+    """
+
+    kind: ClassVar[str] = "disk.full"
+    container_id: str
+    mount: str
+    fs_type: str | None = None
+    size: int | None = None
+    free: int | None = None
+    inodes_free: int | None = None
+    used_at_start: int | None = None
+    used: int | None = None
+    layer_bytes: int | None = None
+    at_start: bool = False
 
 
 class KernelOomKill(Value, frozen=True, kw_only=True):
@@ -656,6 +699,8 @@ class HostCounters(Value, frozen=True, kw_only=True):
     psi_cpu: float | None = None
     psi_memory: float | None = None
     psi_io: float | None = None
+    cpu_busy_s: float | None = None
+    """Time that all cores together have worked since boot, for whomever; without waiting and stolen time."""
     load1: float | None = None
 
 
@@ -679,6 +724,8 @@ VALUES: Final[dict[str, type[Value]]] = {
         DoorContainer,
         CgroupReading,
         OomKill,
+        PidsHit,
+        DiskFull,
         KernelOomKill,
         ContainerGone,
         RuntimeState,

@@ -323,6 +323,10 @@ class ContainerUse(Record, frozen=True, kw_only=True):
     memory_shmem: int | None = None
     memory_file: int | None = None
     swap_peak: int | None = None
+    memory_max_hits: int | None = None
+    memory_high_hits: int | None = None
+    memory_ooms: int | None = None
+    """cgroup v2: how often its limit left no way but to kill or to refuse; a kill follows most of them."""
     oom_kills: int | None = None
     oom_group_kill: int | None = None
     oom_victims: list[Victim] = []

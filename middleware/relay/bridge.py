@@ -22,7 +22,7 @@ from typing import Final
 
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.relay import container_env, engine_client
-from fairtrial.middleware.relay.bridge_place import Elsewhere, Place, Places
+from fairtrial.middleware.relay.bridge_place import OUT_OF_REACH, Elsewhere, Place, Places
 from fairtrial.middleware.relay.container_env import Asked, DoorValue, Unreadable
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.docker import DockerDoor
@@ -113,9 +113,9 @@ class Bridge:
             async with asyncio.timeout(_THINK_S):
                 place = await self._places.of(asked.network, container, (found["version"] or b"").decode())
         except Elsewhere as error:
-            if error.matters:
+            if error.event is not None:
                 names = ", ".join(dict.fromkeys(value.name for value in ours))
-                self._note("bridge.out_of_reach", f"{names} leads nowhere in a container of this run: {error}.")
+                self._note(error.event, f"{names} leads nowhere in a container of this run: {error}.")
             return None
         except (EngineSilent, TimeoutError) as error:
             self._note("bridge.engine_silent", f"The engine was asked about its network: {error or 'no answer'}.")
@@ -129,7 +129,7 @@ class Bridge:
                 door = self._gateway_door(place.gateway, value.port)
             except OSError as error:
                 text = f"the model door cannot listen on {place.gateway}, the bridge's address ({error.strerror})"
-                self._note("bridge.out_of_reach", f"{value.name} leads nowhere in a container of this run: {text}.")
+                self._note(OUT_OF_REACH, f"{value.name} leads nowhere in a container of this run: {text}.")
                 return None
             new[value] = point_to(door.url(self._token_for(container)), value.rest, value.login)
         if place.container is not None:

@@ -30,15 +30,19 @@ from fairtrial.middleware.relay.engine_client import NotThere
 _SIOCGIFADDR: Final = 0x8915
 _BRIDGE_NAME: Final = "com.docker.network.bridge.name"
 _DEFAULT: Final = frozenset({"", "default", "bridge"})
+OUT_OF_REACH: Final = "bridge.out_of_reach"
+"""Without fairtrial a call from there might have come through."""
+NO_NETWORK: Final = "bridge.no_network"
+"""It would not have."""
 Json = Mapping[str, Any]
 
 
 class Elsewhere(Exception):
-    """No address of ours is reached from there.  `matters`: a door's URL that stays leads nowhere."""
+    """No address of ours is reached from there.  `event`: the note that is due; None: the URL that stays is right."""
 
-    def __init__(self, why: str, *, matters: bool = True) -> None:
+    def __init__(self, why: str, *, event: str | None = OUT_OF_REACH) -> None:
         super().__init__(why)
-        self.matters = matters
+        self.event = event
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +131,9 @@ class Places:
 
     async def _of_network(self, name: str) -> Place:
         if name == "host":
-            raise Elsewhere("it shares the host's network", matters=False)  # the door on loopback is its own, too
+            raise Elsewhere("it shares the host's network", event=None)  # the door on loopback is its own, too
         if name == "none":
-            raise Elsewhere("it has no network (none)")
+            raise Elsewhere("it has no network (none)", event=NO_NETWORK)
         try:
             found = await self._get(f"/networks/{'bridge' if name in _DEFAULT else quote(name, safe='')}")
         except NotThere:

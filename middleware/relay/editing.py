@@ -58,7 +58,8 @@ class Edits:
             if self._held and isinstance(event, BadRequest):
                 passing += self.give_up("its framing breaks off")
             if isinstance(event, RequestHead) and self._may_hold(event):
-                self._held, self._body_bytes = [(event, t_ns)], 0
+                self._held = [(event, t_ns)]
+                self._body_bytes = 0
             elif self._held:
                 self._held.append((event, t_ns))
                 if isinstance(event, MessageEnd):

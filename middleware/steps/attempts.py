@@ -143,6 +143,7 @@ def seen(value: AttemptStarted | AttemptEnded, *, observation: str, wall_ns: int
         method=value.method,
         path=value.path,
         request=value.request,
+        container_id=value.container_id,
         parse="none",
         parse_why="the end of this attempt was not seen",
     )

@@ -17,14 +17,20 @@ _KINDS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = tuple(
     (kind, re.compile(pattern, re.IGNORECASE))
     for kind, pattern in (
         # The first that fits; the narrow ones first.
-        ("rate_limited", r"toomanyrequests|too many requests|pull rate limit|\b429\b"),
+        ("rate_limited", r"toomanyrequests|too many requests|pull rate limit|http 429\b"),
         ("no_space", r"no space left on device|disk quota exceeded"),
-        ("denied", r"pull access denied|unauthorized|authentication required|access to the resource is denied|\b403\b"),
-        ("no_image", r"no such image|manifest.* (?:unknown|not found)|repository .* not found|not found: manifest"),
+        (
+            "denied",
+            r"pull access denied|unauthorized|authentication required|access to the resource is denied|http 403\b",
+        ),
+        (
+            "no_image",
+            r"no such image|manifest.* (?:unknown|not found)|repository .* not found|not found: manifest|http 404\b",
+        ),
         ("bad_name", r"invalid reference format|invalid tag|must be lowercase"),
         ("dns", r"no such host|server misbehaving|temporary failure in name resolution"),
         ("tls", r"x509:|tls:|certificate"),
-        ("registry_error", r"(?:unexpected http|received unexpected|http status:?|status code) *:? *5\d\d|\b50[0234] "),
+        ("registry_error", r"(?:http|http status:?|status code:?) 5\d\d\b"),
         ("unreachable", r"connection refused|no route to host|network is unreachable|connection reset by peer"),
         ("timeout", r"timeout|deadline exceeded|timed out|awaiting headers"),
         ("port_taken", r"port is already allocated|address already in use"),

@@ -92,6 +92,9 @@ class Case:
     def gone(self) -> list[ContainerGone]:
         return self.kept.of(ContainerGone)
 
+    def seen(self) -> list[ContainerSeen]:
+        return self.kept.of(ContainerSeen)
+
     async def ours(self, container_id: str = A, *, pid: int = 77) -> None:
         """A container of ours that runs."""
         self.engine.add(container_id, pid=pid, env=MARK)

@@ -72,6 +72,10 @@ class Scene:
         self.node_kills = 0
         self.failed_connections = 0
         self.shmem: int | None = None
+        self.also: dict[str, object] = {}
+        """More counters of the container, in each reading from now on."""
+        self.host_also: dict[str, object] = {}
+        """More counters of the node."""
         self._names = 0
         self._pending: list[str] = []
         where = Host(name="node-1", boot_id="boot")
@@ -125,9 +129,10 @@ class Scene:
                 "memory_shmem": self.shmem,
                 "tcp_attempt_fails": self.failed_connections,
             }
-            self.tell(CgroupReading(**(fields | more)))  # type: ignore[arg-type]
+            self.tell(CgroupReading(**(fields | self.also | more)))  # type: ignore[arg-type]
         if self.vmstat:
-            self.tell(HostCounters(edge=edge, oom_kill=self.kills + self.node_kills), self.host)
+            counted: dict[str, object] = {"edge": edge, "oom_kill": self.kills + self.node_kills}
+            self.tell(HostCounters(**(counted | self.host_also)), self.host)  # type: ignore[arg-type]
         return self
 
     def name(self, of: str) -> str:

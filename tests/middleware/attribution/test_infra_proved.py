@@ -224,6 +224,21 @@ def test_every_cause_that_is_built_and_may_be_proved_infra_has_its_row() -> None
         "model_api.timeout",  # 408 and 504 may be the client's own slowness
         "container.oom_residual",  # whose writing filled the box is open
         "container.killed",  # nothing says who did
+        "container.memory_denied",  # whose demand it was is open
+        "container.memory_stall",  # what the command needed without it is not measured
+        "container.cpu_throttled",  # the same
+        "container.disk_slow",  # the same
+        "node.contention",  # the same
+        "node.pressure",  # the same
+        "container.pids_limit",  # no counter tells which command was refused
+        "container.disk_full",  # no counter tells which command was refused
+        "container.restarted",  # nothing says who did
+        "container.state_lost",  # nothing says who did
+        "container.service_died",  # nothing says who did
+        "container.start_failed",  # an agent whose calls are unseen could have asked for it
+        "container.image_pull",  # the same
+        "unknown.outside",  # nobody is known
+        "runtime.daemon_fault",  # an agent that reaches the engine can end it
         "network.tls",  # no control vantage
         "network.proxy",  # no control vantage
         "runtime.exec_lost",  # an agent that reaches the engine can end it

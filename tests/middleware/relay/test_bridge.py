@@ -86,7 +86,7 @@ class TellingEngine(threading.Thread):
         self.table[f"/containers/{container}/json"] = {
             "Id": container,
             "HostConfig": {"NetworkMode": network},
-            "Config": {"Env": list(env)},
+            "Config": {"Env": list(env), "Tty": True},
             "NetworkSettings": settings,
         }
         self.table["/containers/json"].append({"Id": container, "NetworkSettings": settings})
@@ -108,7 +108,7 @@ class TellingEngine(threading.Thread):
                     length = int(value) if name.lower() == "content-length" else length
                 body = reader.read(length)
                 if method == "POST":
-                    self.posted.append((path, json.loads(body)))
+                    self.posted.append((path, json.loads(body or b"null")))
                     if path.startswith("/containers/create") and isinstance(
                         self.posted[-1][1], dict
                     ):  # as an engine does: it is there with what it was given
@@ -117,8 +117,10 @@ class TellingEngine(threading.Thread):
                     continue
                 if path != "/_ping":
                     self.asked.append(path)
-                known = self.table.get(path, {} if path == "/_ping" else None)
-                self._answer(sock, 404 if known is None else 200, known)
+                known = self.table.get(path.partition("?")[0], {} if path == "/_ping" or method == "DELETE" else None)
+                self._answer(
+                    sock, 404 if known is None else 200, {"message": "no such thing"} if known is None else known
+                )
                 if b"HTTP/1.0" in line:
                     return
 
@@ -277,7 +279,7 @@ for _ in range(2):
 print(json.dumps(env))
 """,
     )
-    notes = bench.notes("bridge.out_of_reach")
+    notes = bench.notes("bridge.no_network" if network == "none" else "bridge.out_of_reach")
     if why is None:  # a gateway that is not ours, on an interface that is: its own address
         assert engine.envs()[0][0].startswith("ANTHROPIC_BASE_URL=http://127.0.0.1:")
         assert notes == []

@@ -23,7 +23,7 @@ def test_a_source_that_was_on_from_before_the_first_call_to_the_end_is_full() ->
     told.tell(CoverageChanged(source="collector.cgroup", families=["memory", "cpu"], state="off"))
     seen = coverage(told)
     assert seen.families["memory"].level == "full"
-    assert (seen.families["cpu"].level, seen.families["cpu"].why) == ("partial", "recorded, not judged yet")
+    assert (seen.families["cpu"].level, seen.families["cpu"].why) == ("full", None)
     assert seen.families["model_api"].level == "full"
     assert seen.families["disk"].level == "none"
     assert seen.families["disk"].why == "no source watched"

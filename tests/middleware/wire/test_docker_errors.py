@@ -17,6 +17,11 @@ from fairtrial.middleware.wire.docker_errors import kind_of
         ('Get "https://r.test/v2/": dial tcp: lookup r.test: no such host', "dns"),
         ('Get "https://r.test/v2/": tls: failed to verify certificate: x509: certificate has expired', "tls"),
         ("received unexpected HTTP status: 503 Service Unavailable", "registry_error"),
+        ('error parsing HTTP 502 response body: invalid character: "<html>"', "registry_error"),
+        ('error parsing HTTP 404 response body: no error details found in HTTP response body: "{}"', "no_image"),
+        ('error parsing HTTP 429 response body: no error details found in HTTP response body: "{}"', "rate_limited"),
+        ('error parsing HTTP 403 response body: no error details found in HTTP response body: "{}"', "denied"),
+        ("unauthorized: authentication required", "denied"),
         ('Get "http://127.0.0.1:9/v2/": dial tcp 127.0.0.1:9: connect: connection refused', "unreachable"),
         (
             'Get "https://r.test/v2/": net/http: request canceled (Client.Timeout exceeded while awaiting headers)',
