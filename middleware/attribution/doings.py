@@ -18,8 +18,9 @@ from fairtrial.middleware.steps.placed import Placed
 
 ENDING: Final = frozenset({"kill", "stop", "restart", "remove"})
 """Requests that end a container's life."""
-_BEFORE_NS: Final = 1_000_000_000
-"""The runtime's clock and ours may differ by so much."""
+_BEFORE_NS: Final = 100_000_000
+"""The runtime's clock may be taken for so much off ours (twice what its events say of themselves).  No more: a harness
+that clears up at once after an end from outside did not ask for it."""
 _COMPOSE: Final = ("com.docker.compose.project", "com.docker.compose.service")
 _ENGINE_NS: Final = 10_000_000_000
 """An engine that goes or comes back deals with its containers within this."""

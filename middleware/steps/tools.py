@@ -199,7 +199,7 @@ def _all_that_ran(placed: Iterable[Placed]) -> Iterator[_Ran]:
     seen: dict[str, tuple[int, DoorExec]] = {}
     boxes: dict[str, list[tuple[int, DoorContainer]]] = {}
     lost: list[int] = []
-    watched = False
+    watched = True
     for one in placed:
         value = one.value
         if one.phase in _OTHER_PHASES and isinstance(value, ExecStarted | DoorExec | DoorContainer):
