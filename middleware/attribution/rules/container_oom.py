@@ -7,7 +7,8 @@ tmpfs or locked (`container.oom_residual`, or the same event when the writer's s
 a later tool step that ended normally in the same container is present. Whose demand it was stays open (`suspected`) but
 for two cases that this version can prove: a kill from above (node, or a parent's limit) while the trial was within its
 guaranteed floor, and a kill before any reply of the model had arrived, when only the harness and the declared services
-can have used the memory.  A replay and other trials' peaks have no source yet.
+can have used the memory.  A demand of over k times what the container is guaranteed (its reservation) is the model's.
+A replay and other trials' peaks have no source yet.
 
 Deliberately does not: take exit code 137, the word "Killed" or the sticky `OOMKilled` flag for a kill; take the
 kernel's name of a victim for proof (a process can set it); take a stranger's death in a cgroup that the command shares
@@ -98,12 +99,19 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         cause = CAUSES["node.oom" if node_wide else "container.oom_kill"]
     standing, ended, why_present = _standing(ctx, container, group, support=support)
     differs: Question = no() if standing is Standing.RECOVERED else unknown(ids)
-    demand = ""
+    demand, models = "", False
     best = Grade.SUSPECTED
     if standing is Standing.TERMINAL:
         proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above, parent=parent)
+        declared = None if from_above or support else _declared_below(ctx, container, limit)
         if proof is not None:
             differs, best, demand = yes([*ids, *proof[0]]), Grade.PROVED, proof[1]
+        elif declared is not None and limit is not None:
+            models = True
+            demand = (
+                f"That is {limit / declared:.2g} times the {size(declared)} that it is guaranteed: no fair limit would "
+                "have been enough, so the command was too greedy."
+            )
         else:
             demand = "Whose demand it was is open."
     fact = Grade.PROVED
@@ -144,8 +152,9 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         sentence += " The command itself ended by SIGKILL in that moment: most likely it was the one that was killed."
     return Event(
         cause=cause.name,
-        blame=Blame.INFRA,
+        blame=Blame.MODEL if models else Blame.INFRA,
         best=best,
+        limit_hit=True,
         standing=standing,
         ends_call=False,
         step=group.step,
@@ -155,9 +164,13 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         ended_or_distorted=ended,
         outcome_differs=differs,
         sentence=f"{sentence} {demand}".strip(),
-        advice="" if best is Grade.PROVED else fill(cause.advice, given),
+        advice="" if best is Grade.PROVED or models else fill(cause.advice, given),
         why_present=why_present,
-        flips_if=None if best is Grade.PROVED else _flips_if(given, limit),
+        flips_if=None
+        if best is Grade.PROVED
+        else f"turns to infra, suspected, if k were above the {k:g} of this verdict and above this factor"
+        if models
+        else _flips_if(given, limit),
         fact=fact,
         needs_door=case.trial.steps != [],
         evidence=tuple(_evidence(group, limit, peak, full)),
@@ -220,6 +233,16 @@ def _not_the_models(
         return None
     said = "No reply of the model had arrived by then, so harness and services alone were more than the limit allows."
     return [asked], said
+
+
+def _declared_below(ctx: Context, container: ContainerCase, limit: int | None) -> int | None:
+    """What the container is guaranteed, bytes, where its own limit is at least k times that: who reached such a limit
+    asked for more than k times the declared memory.  None where nothing was declared, or the limit is tighter."""
+    memory = ctx.case.trial.limits.memory
+    declared = memory.declared or memory.floor or (container.seen.memory_reservation if container.seen else None)
+    if not declared or limit is None or container.role == "service" or container.id == "own":
+        return None
+    return declared if limit >= ctx.thresholds.headroom_k * declared else None
 
 
 def _parent_that_was_full(container: ContainerCase, group: KillGroup) -> str | None:

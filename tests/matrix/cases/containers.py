@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from fairtrial.middleware.core.records import Blame, EndedAs
+from fairtrial.middleware.core.records import Blame, EndedAs, Grade
 from fairtrial.middleware.demo.script import Step, shell
 from tests.matrix.cases.boxes import (
     COMPOSED,
@@ -156,20 +156,23 @@ SCENARIOS: Final = (
         "pids-limit-below-need",
         "counters",
         Kind.INFRA,
-        "a limit of two processes: the exec's shell can not fork",
-        shell("echo a | cat; (sleep 0.1); touch answer"),
-        GIVES_UP,
+        "a limit of two processes: the harness's own setup cannot fork while the first reply is awaited",
+        Step(text="Done.", head_delay_s=5.0),
         why="VERDICTS 3: a limit below what the harness needs at idle is infra",
-        right=either("container.pids_limit", 1),
-        agent=box(f"{SMALL} --pids-limit 2"),
-        awaits="counters: container.pids_limit",
+        right=Right(
+            blame=of(Blame.INFRA),
+            grade="open",
+            cause="container.pids_limit",
+            ended=("container.pids_limit", None, None),
+        ),
+        agent=box(f"{SMALL} --pids-limit 2", "--setup", "sleep 1.5; echo a | cat"),
     ),
     boxed(
         "disk-filled-by-others",
         "counters",
         Kind.INFRA,
         "somebody else had filled the disk that the task writes to",
-        shell("dd if=/dev/zero of=/data/x bs=1000 count=100 && touch answer"),
+        shell("(dd if=/dev/zero of=/data/x bs=1000 count=100 && touch answer) || (sleep 2.5; exit 1)"),
         GIVES_UP,
         why="VERDICTS 3: under 50 % of the bytes by this trial is infra",
         right=either("container.disk_full", 1),
@@ -177,18 +180,16 @@ SCENARIOS: Final = (
         stands=full_disk,
         root=True,
         shows="No space left",
-        awaits="counters: container.disk_full",
     ),
     boxed(
         "throttled-under-a-limit",
         "counters",
-        Kind.INFRA,
+        Kind.OTHER,
         "a command that needs 0.4 s of processor gets a twentieth of one and is given up after 3 s",
         shell("i=0; while [ $i -lt 250000 ]; do i=$((i+1)); done; touch answer"),
         GIVES_UP,
-        why="taxonomy: wall - throttled under the step's limit: infra; proved only by a rerun",
-        right=either("container.cpu_throttled", 1),
+        why="VERDICTS 4: over 10 % of the limit and a need that nobody knows: indeterminate; 1: it ended it all the same",
+        right=Right(blame=of(Blame.INDETERMINATE), ended=("container.cpu_throttled", Grade.PROVED, 1)),
         agent=box(f"{SMALL} --cpus 0.05", "--tool-limit-s", "3"),
-        awaits="counters: container.cpu_throttled",
     ),
 )
