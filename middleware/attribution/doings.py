@@ -52,6 +52,15 @@ def _names(container: ContainerCase, asked: DoorContainer) -> bool:
     return called is not None and (container.id.startswith(called) or called == (name or "").lstrip("/"))
 
 
+def after_last_word(case: Case, at_ns: int) -> bool:
+    """Whether the agent had said its last word by then: what the harness does after it, a check or its clean-up, is no
+    work of the agent's."""
+    last = case.last_main
+    if last is None or last.step is None or last.ended_ns is None or at_ns < last.ended_ns:
+        return False
+    return case.finished_in_words and not case.may_run_tools(last.step)
+
+
 def running_at(container: ContainerCase, at_ns: int) -> list[ExecSeen]:
     """Commands of the trial that ran in it then, or that were struck by it: the runtime may tell of a death a moment
     before the kill itself."""

@@ -20,6 +20,7 @@ from fairtrial.middleware.attribution.case import ContainerCase, evidence, no, u
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.doings import (
     ENDING,
+    after_last_word,
     asked_for,
     heir_of,
     in_time,
@@ -73,6 +74,8 @@ def _event(
 ) -> Event | None:
     at = placed.at_ns
     running = running_at(container, at)
+    if own and after_last_word(ctx.case, at):
+        return None
     if not running and not used_after(ctx.case, at):
         return None
     step = struck_step(container, placed)

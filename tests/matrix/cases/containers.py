@@ -188,7 +188,7 @@ SCENARIOS: Final = (
         "a command that needs 0.4 s of processor gets a twentieth of one and is given up after 3 s",
         shell("i=0; while [ $i -lt 250000 ]; do i=$((i+1)); done; touch answer"),
         GIVES_UP,
-        why="VERDICTS 4: over 10 % of the limit and a need that nobody knows: indeterminate; 1: it ended it all the same",
+        why="VERDICTS 4: over 10 % of the limit, a need that nobody knows: indeterminate; 1: it ended it all the same",
         right=Right(blame=of(Blame.INDETERMINATE), ended=("container.cpu_throttled", Grade.PROVED, 1)),
         agent=box(f"{SMALL} --cpus 0.05", "--tool-limit-s", "3"),
     ),

@@ -101,6 +101,16 @@ def test_a_harness_that_clears_up_right_after_a_stop_from_outside_did_not_ask_fo
     assert ended(verdict) == ("container.killed", "proved", 2)
 
 
+def test_a_harness_that_clears_up_after_the_last_word_while_its_own_check_hangs_killed_nothing() -> None:
+    told = Scene().call().ran(1).call(tools=0)
+    told.tell(ExecStarted(container_id=BOX, exec_id="check", pid=9), told.events)
+    told.s += 0.3
+    request = DoorContainer(action="remove", container_id=BOX, status=204, duration=0.1, started_wall_ns=told.wall())
+    told.tell(request, told.events)
+    told.runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9")
+    assert told.end(1).verdict().cause is None
+
+
 def test_a_stop_whose_client_left_before_the_answer_was_asked_for_all_the_same() -> None:
     assert stopped_at_the_door({"status": None}).cause == "harness.killed"
 
