@@ -23,15 +23,18 @@ import msgspec
 
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.facade import Collectors
+from fairtrial.collectors.senders import Senders
 from fairtrial.middleware.closing import gate_answer, recover_orphans
 from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.config import Thresholds
 from fairtrial.middleware.core.hello import DockerInfo, Hello, parse_hello
 from fairtrial.middleware.core.observations import (
     CoverageChanged,
+    DoorState,
     GapSeen,
     MutationSeen,
     Note,
+    Observation,
     TrialEnded,
     TrialStarted,
 )
@@ -69,6 +72,10 @@ LEFT_AFTER_S: Final = 3.0
 """How long after the start the traces that earlier processes left are sent."""
 KEPT_OBSERVATIONS: Final = 1500
 """Observations held in memory (3.5 KB each); what is older is read back from the store at the end."""
+OUT_OF_REACH: Final = "bridge.out_of_reach"
+SAID_AT_THE_END: Final = frozenset({OUT_OF_REACH, "bridge.no_network", "bridge.proxy", "bridge.engine_silent"})
+"""Notes of the relay that nobody could be told of while the command ran."""
+_MOST_SAID_AT_THE_END: Final = 3
 STDOUT: Final = "-"
 """`--json -`: the run process prints the record, since its standard output is not ours."""
 
@@ -133,13 +140,14 @@ class ObservedTrial:
             begun=begun,
             keep=KEPT_OBSERVATIONS,
             sealed=True,
-            also=self._facts.take,
+            also=self._look,
         )
         self._source = self._book.source
         self._tracker = ExchangeTracker(
             Source("door.model", self._book.take, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
+            sender_of=Senders().of,
             at=begun,
         )
         self._engine_tracker = DockerTracker(
@@ -149,6 +157,8 @@ class ObservedTrial:
             on_created=self._on_created,
             keep_text=config.load(hello.config, {}, {}).privacy.content,
         )
+        self._at_the_end: list[str] = []
+        """What the relay noted while the command ran, and the user should know."""
         self._engine_conns: set[int] = set()
         """Connections through the Docker door."""
         self._collectors: Collectors | None = None
@@ -284,6 +294,10 @@ class ObservedTrial:
                     self._source.emit(
                         GapSeen(source="relay", families=families, since_ns=at_ns, until_ns=at_ns, why=why)
                     )
+                if event in SAID_AT_THE_END and text is not None:
+                    self._at_the_end.append(str(text))
+                if event == OUT_OF_REACH:  # of a door that was promised: calls from there fail, and are not seen
+                    self._source.emit(DoorState(name="bridge", ok=False, why=str(text)))
                 self._source.emit(Note(event=event, text=None if text is None else str(text), fields=facts))
             case _:
                 self._tracker.take(record)
@@ -339,6 +353,14 @@ class ObservedTrial:
             if self._hello.json == STDOUT:
                 answer["record"] = record.decode()
             await send(self._link, self._journal, feed.Kind.VERDICT, answer)
+
+    def _look(self, observation: Observation) -> None:
+        """What may tell trials apart; a fault in it leaves the run one trial."""
+        try:
+            self._facts.take(observation)
+        except Exception as error:  # noqa: BLE001 - nothing may keep an observation from its book
+            self._facts.too_many = True
+            self._journal.note(RecordIgnored(label="facts", detail=repr(error)))
 
     def _parted(self) -> Parting | None:
         """Whether the command ran several trials, as far as can be told now."""
@@ -402,6 +424,7 @@ class ObservedTrial:
         engine = self._unwatched_engine()
         if engine is not None:
             lines.append(f"{PREFIX}containers were not watched: {engine}")
+        lines += [f"{PREFIX}{text}" for text in self._at_the_end[:_MOST_SAID_AT_THE_END]]
         if self._no_traces is not None:
             lines.append(f"{PREFIX}the trace is not sent yet: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
             lines.append("  It waits in the store for the next run, or for: fairtrial export --pending")

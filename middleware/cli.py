@@ -26,6 +26,7 @@ import typer
 from fairtrial import __version__
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.thresholds import load as load_thresholds
+from fairtrial.middleware.cli_report import Format, write_report
 from fairtrial.middleware.closing import judged, recover_orphans
 from fairtrial.middleware.core.config import (
     Effective,
@@ -42,7 +43,7 @@ from fairtrial.middleware.core.errors import ConfigError, FairtrialError, UsageE
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.report.tables import table_lines
 from fairtrial.middleware.report.text import WIDTH, show_lines
-from fairtrial.middleware.report.words import headline, plural, printable, seconds, verdict_phrase, wrapped
+from fairtrial.middleware.report.words import plural, printable, seconds, verdict_phrase, wrapped
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.store.merge import merge_file
 from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
@@ -323,7 +324,7 @@ def show(
     if replay or stored is None:
         thresholds = _thresholds(settings or [])
         revision = (stored.verdict.revision if stored and stored.verdict else 0) + 1
-        record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision)
+        record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision, store=_store_file(store))
     else:
         record = stored
     if stored is None:
@@ -334,10 +335,12 @@ def show(
         return
     width = _terminal_width()
     print("\n".join(show_lines(record, width=width or WIDTH, cut_tables=width is not None)))
-    if replay and stored is not None and stored.verdict is not None and record.verdict is not None:
-        before, after = headline(stored.verdict), headline(record.verdict)
-        changed = "the same as stored" if before == after else f"stored was: {before}"
-        print(f"\nREPLAY  from {len(kept)} observations: {changed}")
+    if replay and stored is not None:
+        from fairtrial.middleware.cli_replay import replayed
+
+        now = _thresholds(settings or [])
+        said = replayed(stored, record, kept, thresholds=now, store=_store_file(store), width=width or WIDTH)
+        print("\n" + "\n".join(said))
 
 
 @app.command(rich_help_panel=_MACHINE, context_settings={"ignore_unknown_options": True})
@@ -345,9 +348,26 @@ def doctor(
     command: Annotated[
         list[str] | None, typer.Argument(help="The command that you want to run under fairtrial, as you would type it.")
     ] = None,
+    from_container: Annotated[
+        str | None,
+        typer.Option(
+            "--from-container",
+            metavar="IMAGE",
+            help="Prove, with a container from IMAGE, that it reaches a model door.",
+        ),
+    ] = None,
+    container_network: Annotated[
+        str | None, typer.Option("--container-network", help="With --from-container: the network it is put on.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """What fairtrial can see on this machine, and what `run` would change:  fairtrial doctor claude -p x"""
+    if from_container is not None:
+        from fairtrial.middleware.doctor_container import prove
+
+        proof = prove(dict(os.environ), from_container, container_network)
+        print(json.dumps(asdict(proof), indent=2) if as_json else proof.line)
+        return 0 if proof.state == "ok" else 1
     from fairtrial.middleware.doctor import examine, print_findings
 
     findings = examine(dict(os.environ), command or [])
@@ -356,6 +376,38 @@ def doctor(
     else:
         print_findings(findings)
     return 0
+
+
+@app.command(rich_help_panel=_READ)
+def report(
+    wanted: Annotated[
+        str, typer.Argument(metavar="[TRIAL|RUN]", help="A trial as for `show`, or the name of a run.")
+    ] = "last",
+    form: Annotated[
+        Format, typer.Option("--format", help="markdown: a job summary. github: that, annotations, outputs.")
+    ] = (Format.MARKDOWN),
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file, not the screen.")] = None,
+    store: StoreOption = None,
+) -> int:
+    """A trial, or all trials of a run, for a CI server:  fairtrial report last --format junit -o junit.xml"""
+    _close_orphans(_store_file(store))
+    with _reading(store) as database:
+        run, rows = _trials_of(database, wanted)
+        records = [record for row in rows if (record := latest_record(database, row.trial)) is not None]
+    if left := len(rows) - len(records):
+        print(f"fairtrial: {plural(left, 'trial')} still open, left out", file=sys.stderr)
+    if not records:
+        _leave(f"no trial of {wanted!r} has ended yet")
+    return write_report(records, run, form, output, os.environ)
+
+
+def _trials_of(database: sqlite3.Connection, wanted: str) -> tuple[str | None, list[TrialRow]]:
+    """One trial, or (its name and) the trials of a run, the oldest first.  A trial's id, name or task goes first."""
+    if not find_trial(database, wanted):
+        rows = list_trials(database, run=wanted, limit=-1)
+        if rows:
+            return wanted, rows[::-1]
+    return None, [_one(database, wanted)]
 
 
 @app.command(rich_help_panel=_READ)

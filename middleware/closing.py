@@ -7,6 +7,8 @@ indeterminate verdict that says so; it never takes the record away.
 from __future__ import annotations
 
 import os
+import sqlite3
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -15,12 +17,14 @@ import msgspec
 
 from fairtrial.middleware.attribution.engine import judge
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from fairtrial.middleware.attribution.time_limit import timeout_of
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.observations import Observation, Subject, TrialEnded
 from fairtrial.middleware.core.records import Blame, Grade, Outcome, Trial, Verdict
 from fairtrial.middleware.core.selfevents import Journal, RecordIgnored
 from fairtrial.middleware.core.sink import Source, this_host
+from fairtrial.middleware.core.yardsticks import NO_YARDSTICKS, Yardsticks
 from fairtrial.middleware.parted import PartedRun
 from fairtrial.middleware.steps.assembler import assemble
 from fairtrial.middleware.steps.parting import part
@@ -43,8 +47,9 @@ def judged(
     *,
     thresholds: Thresholds = DEFAULT_THRESHOLDS,
     revision: int = 1,
+    store: Path | None = None,
 ) -> Trial:
-    """Assemble and judge."""
+    """Assemble and judge.  `store`: where the other trials are by which one that has a time limit is measured."""
     kept = list(observations)
     try:
         assembly = assemble(kept, trial_id)
@@ -52,11 +57,31 @@ def judged(
         journal.note(RecordIgnored(label="assemble", detail=repr(error)))
         return Trial(trial=trial_id, verdict=_our_fault("assembling", error, revision))
     try:
-        verdict = judge(assembly, thresholds, revision=revision)
+        measures = beside(store, assembly.trial, journal)
+        verdict = judge(assembly, thresholds, revision=revision, yardsticks=measures)
     except Exception as error:  # noqa: BLE001 - same
         journal.note(RecordIgnored(label="judge", detail=repr(error)))
         verdict = _our_fault("judging", error, revision)
     return msgspec.structs.replace(assembly.trial, verdict=verdict)
+
+
+def beside(store: Path | None, trial: Trial, journal: Journal) -> Yardsticks:
+    """What the other trials of a store say of one with a time limit; a store that cannot be read says nothing."""
+    if store is None or (trial.limits.time.agent is None and timeout_of(trial.command) is None):
+        return NO_YARDSTICKS
+    from fairtrial.middleware.analysis.yardsticks import yardsticks
+
+    try:
+        database = open_database(store, read_only=True)
+    except (OSError, sqlite3.Error):
+        return NO_YARDSTICKS
+    try:
+        return yardsticks(database, trial)
+    except (OSError, sqlite3.Error, msgspec.MsgspecError, zlib.error) as error:
+        journal.note(RecordIgnored(label="yardsticks", detail=repr(error)))
+        return NO_YARDSTICKS
+    finally:
+        database.close()
 
 
 def _our_fault(doing: str, error: Exception, revision: int) -> Verdict:
@@ -109,7 +134,7 @@ def recover_orphans(store: Path, writer: StoreWriter, journal: Journal) -> int:
                 mono_ns=last.mono_ns if last else None,
             )
             writer.put(observation)
-            writer.close_trial(judged(kept, trial_id, journal))
+            writer.close_trial(judged(kept, trial_id, journal, store=store))
     finally:
         database.close()
     return closed

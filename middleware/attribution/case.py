@@ -22,6 +22,7 @@ from fairtrial.middleware.attribution.calls_seen import (
 )
 from fairtrial.middleware.attribution.questions import evidence, no, unknown, yes
 from fairtrial.middleware.attribution.seen import AttemptSeen, CallSeen, ContainerCase, ExecSeen, KillGroup
+from fairtrial.middleware.attribution.witness import witnessed
 from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.observations import (
     AttemptEnded,
@@ -31,8 +32,10 @@ from fairtrial.middleware.core.observations import (
     ContainerGone,
     ContainerSeen,
     CoverageChanged,
+    DiskFull,
     DoorContainer,
     DoorExec,
+    DoorImage,
     DoorState,
     ExecEnded,
     ExecStarted,
@@ -41,6 +44,8 @@ from fairtrial.middleware.core.observations import (
     KernelOomKill,
     Note,
     OomKill,
+    PidsHit,
+    RuntimeState,
     TrialEnded,
     TrialStarted,
     Value,
@@ -86,10 +91,15 @@ class Case:
         self.coverage_changes: list[tuple[Placed, CoverageChanged]] = []
         self.gaps: list[tuple[Placed, GapSeen]] = []
         self.doors: list[tuple[Placed, DoorState]] = []
-        self.asked_of_containers: list[DoorContainer] = []
+        self.asked_of_containers: list[tuple[Placed, DoorContainer]] = []
         """What the trial's own clients asked of the runtime through its Docker door."""
+        self.pulls: list[tuple[Placed, DoorImage]] = []
+        self.runtime: list[tuple[Placed, RuntimeState]] = []
+        """The engine's event stream: open, lost, back."""
         self.door_execs: dict[str, Placed] = {}
         """The end of each exec's stream, as the Docker door saw it."""
+        self.notes: list[tuple[Placed, Note]] = []
+        """What the relay and the observer said of themselves, in order."""
         self.host: list[tuple[Placed, HostCounters]] = []
         self.unplaced_records: list[tuple[Placed, KernelOomKill]] = []
         self._attempts: dict[str, AttemptSeen] = {}
@@ -102,7 +112,8 @@ class Case:
         for one in self._execs.values():
             if not one.plumbing:
                 self.containers[one.container].execs.setdefault(one.step, []).append(one)
-        self.kills = sorted(self._groups.values(), key=lambda g: (g.at_ns, g.container))
+        real = (g for g in self._groups.values() if not self._only_rung(g))
+        self.kills = sorted(real, key=lambda g: (g.at_ns, g.container))
         self._kill_keys = {(g.container, g.step) for g in self.kills}
         self.started_ns = wall_ns_of(self.trial.started)
         self.ended_ns: int | None = _at(self.ended)
@@ -111,10 +122,14 @@ class Case:
         take_back(self._attempts)
         self.calls: list[CallSeen] = calls_seen(assembly, self._attempts, self._open)
         self.main_calls, self.strangers = without_strangers(self.calls)
+        seen = witnessed(self.main_calls)
+        self.main_calls, self.by_tools = seen.calls, seen.tools
+        """`by_tools`: calls that processes made which the agent's own had started, as the kernel told."""
         kin = kinship([asked_of(c) for c in self.main_calls])
         self.others = [c for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.STRANGER]
         """Calls that a tool of the agent may have made: they decide nothing."""
-        self.alike = frozenset(c.id for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.ALIKE)
+        alike = frozenset(c.id for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.ALIKE)
+        self.alike = alike | seen.unplaced
         """Ids of calls that are like the agent's own and share nothing with them: they prove nothing."""
         self.main_calls = [c for c, k in zip(self.main_calls, kin, strict=True) if k is not Kin.STRANGER]
         self._by_step: dict[int, list[CallSeen]] = {}
@@ -137,6 +152,10 @@ class Case:
                 self.host.append((placed, value))
             case ExecStarted() | ExecEnded():
                 self._exec(placed, value)
+            case PidsHit():
+                self._container(value.container_id).pids_hits.append((placed, value))
+            case DiskFull():
+                self._container(value.container_id).full_disks.append((placed, value))
             case OomKill():
                 self._container(value.container_id)
                 self._group(value.container_id, placed).counted.append((placed, value))
@@ -147,8 +166,7 @@ class Case:
                     self._container(value.container_id)
                     self._group(value.container_id, placed).records.append((placed, value))
             case ContainerSeen():
-                container = self._container(value.container_id)
-                container.seen, container.seen_at = value, container.seen_at or placed
+                self._container(value.container_id).begins(placed, value)
             case ContainerEvent():
                 self._container(value.container_id).events.append((placed, value))
                 if value.action == "oom":
@@ -156,9 +174,13 @@ class Case:
             case DoorExec():
                 self.door_execs[value.exec_id] = placed
             case DoorContainer():
-                self.asked_of_containers.append(value)
+                self.asked_of_containers.append((placed, value))
+            case DoorImage():
+                self.pulls.append((placed, value))
+            case RuntimeState():
+                self.runtime.append((placed, value))
             case ContainerGone():
-                self._container(value.container_id).gone = (placed, value)
+                self._container(value.container_id).ended(placed, value)
                 if value.ended_by == "oom":
                     self._group(value.container_id, placed).told.append(placed)
             case CoverageChanged():
@@ -167,6 +189,8 @@ class Case:
                 self.gaps.append((placed, value))
             case DoorState():
                 self.doors.append((placed, value))
+            case Note():
+                self.notes.append((placed, value))
             case TrialStarted():
                 self.options = value.options
             case TrialEnded():
@@ -200,6 +224,21 @@ class Case:
             )
         group.at_ns = min(group.at_ns, placed.at_ns)
         return group
+
+    def _only_rung(self, group: KillGroup) -> bool:
+        """The runtime told of an OOM, and the container's own counter stood still over it: somebody else's kill.
+
+        Under a limit of a parent, cgroup v1 wakes every cgroup below it, and the runtime takes that for an event of
+        each of its containers.  (kernel doc cgroup-v1/memory, section 10; container.md section 0, 9.)
+        """
+        container = self.containers[group.container]
+        if group.counted or group.records or (container.gone is not None and container.gone[1].ended_by == "oom"):
+            return False
+        counted = [(p.at_ns, v.oom_kill) for p, v in container.readings if v.oom_kill is not None]
+        last_ns = max(p.at_ns for p in group.told)
+        before = max((n for at_ns, n in counted if at_ns < group.at_ns), default=0)
+        after = [n for at_ns, n in counted if at_ns > last_ns]
+        return bool(after) and max(after) <= before
 
     @property
     def deaths_ns(self) -> list[int]:

@@ -50,8 +50,13 @@ class Event:
     flips_if: str | None = None
     fact: Grade = Grade.PROVED
     """How well it is known that this happened and came from outside, whoever's demand or doing it answers."""
+    undecided: str | None = None
+    """Why nobody can say whose it was, although it happened and weighs: the trial is then indeterminate.  Empty where
+    `sentence` and `advice` say it."""
     needs_door: bool = True
     """Whether it rests on no later model call having been made: a gap of the door after it then decides nothing."""
+    limit_hit: bool = False
+    """A limit that was set from outside was reached: an outside event, whoever's demand reached it."""
     evidence: tuple[Evidence, ...] = ()
     against: tuple[Evidence, ...] = ()
 
@@ -65,7 +70,7 @@ class Event:
 
     @property
     def outside(self) -> bool:
-        return self.blame in OUTSIDE
+        return self.blame in OUTSIDE or self.limit_hit
 
     @property
     def strength(self) -> int:

@@ -16,8 +16,10 @@ from fairtrial.middleware.core.observations import (
     ContainerEvent,
     ContainerGone,
     ContainerSeen,
+    DiskFull,
     KernelOomKill,
     OomKill,
+    PidsHit,
     RequestFacts,
 )
 from fairtrial.middleware.core.records import CallRole, PhaseName
@@ -125,10 +127,27 @@ class ContainerCase:
     seen: ContainerSeen | None = None
     seen_at: Placed | None = None
     gone: tuple[Placed, ContainerGone] | None = None
+    """The end of its last life; None while it lives again."""
+    ends: list[tuple[Placed, ContainerGone]] = field(default_factory=list[tuple[Placed, ContainerGone]])
+    """The ends of all its lives."""
     readings: list[tuple[Placed, CgroupReading]] = field(default_factory=list[tuple[Placed, CgroupReading]])
+    pids_hits: list[tuple[Placed, PidsHit]] = field(default_factory=list[tuple[Placed, PidsHit]])
+    full_disks: list[tuple[Placed, DiskFull]] = field(default_factory=list[tuple[Placed, DiskFull]])
     events: list[tuple[Placed, ContainerEvent]] = field(default_factory=list[tuple[Placed, ContainerEvent]])
     execs: dict[int | None, list[ExecSeen]] = field(default_factory=dict[int | None, list[ExecSeen]])
     """Commands run through the runtime by step, the harness's own plumbing left out."""
+
+    def begins(self, placed: Placed, seen: ContainerSeen) -> None:
+        """It was seen; with a start after its end it lives again."""
+        if self.gone is not None and (seen.started_wall_ns or 0) > self.gone[0].at_ns:
+            self.gone = None
+        self.seen, self.seen_at = seen, self.seen_at or placed
+
+    def ended(self, placed: Placed, gone: ContainerGone) -> None:
+        """A life of it ended; one that began later is not over by that."""
+        self.ends.append((placed, gone))
+        if self.seen is None or (self.seen.started_wall_ns or 0) <= placed.at_ns:
+            self.gone = placed, gone
 
     @property
     def role(self) -> str:

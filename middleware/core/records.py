@@ -265,6 +265,8 @@ class Call(Record, frozen=True, kw_only=True):
     """Of a subagent's call: the agent that started it; None is the main agent."""
     spawned_by: str | None = None
     """Of a subagent's call: the parent's call whose reply set the tool to work that the subagent runs in."""
+    container_id: str | None = None
+    """The container that its client is in, as the engine told; None: the host, or not known."""
     attempts: list[Attempt] = []
 
 
@@ -321,6 +323,10 @@ class ContainerUse(Record, frozen=True, kw_only=True):
     memory_shmem: int | None = None
     memory_file: int | None = None
     swap_peak: int | None = None
+    memory_max_hits: int | None = None
+    memory_high_hits: int | None = None
+    memory_ooms: int | None = None
+    """cgroup v2: how often its limit left no way but to kill or to refuse; a kill follows most of them."""
     oom_kills: int | None = None
     oom_group_kill: int | None = None
     oom_victims: list[Victim] = []
@@ -408,6 +414,12 @@ class Ledger(Record, frozen=True, kw_only=True):
     need: float | None = None
     infra_seconds: float | None = None
     by_cause: dict[str, float] = {}
+    calls_seconds: float | None = None
+    """The time that model calls filled."""
+    reference: str | None = None
+    """By what whole calls were measured; None: by nothing, so what they took was not charged."""
+    calls_without_reference: int | None = None
+    """Whole calls that were not charged, because the reference knows none of their kind."""
 
 
 class Answers(Record, frozen=True, kw_only=True):

@@ -233,7 +233,7 @@ class TrialBook:
 
     def judge(self, thresholds: Thresholds) -> Trial:
         """Assemble, judge, and hand the record to the store's writer."""
-        record = judged(self._whole(), self.trial, self._journal, thresholds=thresholds)
+        record = judged(self._whole(), self.trial, self._journal, thresholds=thresholds, store=self._writer.path)
         self._writer.close_trial(record)
         return record
 

@@ -20,6 +20,7 @@ from urllib.parse import quote
 from fairtrial.middleware.relay.coupled import DoorPolicy
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.heads import RequestHead, rewrite
+from fairtrial.middleware.relay.route import Gate
 from fairtrial.middleware.relay.settings import Upstream
 
 TOKEN_PREFIX: Final = b"/t/"
@@ -34,6 +35,8 @@ class ModelDoor:
     """
 
     lead = None
+    editor = None
+    gate: Gate | None = None
 
     def __init__(
         self, upstream: Upstream, dialler: Dialler, listener: socket.socket, tokens: Mapping[str, str]

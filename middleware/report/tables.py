@@ -40,9 +40,14 @@ def steps_table(trial: Trial, *, width: int | None) -> list[str]:
     """One row a step, the step of the verdict marked."""
     if not trial.steps:
         return ["  none: no model call reached a door"]
+    head, *rows = step_rows(trial)
+    return table_lines([(f"  {head[0]}", *head[1:]), *rows], width=width)
+
+
+def step_rows(trial: Trial) -> list[tuple[str, ...]]:
+    """The cells of that table, its head first."""
     guilty = trial.verdict.step if trial.verdict else None
-    header = ("  step", "call", "tools", "memory peak/ceiling", "events")
-    return table_lines([header, *(_row(step, guilty) for step in trial.steps)], width=width)
+    return [("step", "call", "tools", "memory peak/ceiling", "events"), *(_row(step, guilty) for step in trial.steps)]
 
 
 def _row(step: Step, guilty: int | None) -> tuple[str, ...]:

@@ -143,6 +143,7 @@ def seen(value: AttemptStarted | AttemptEnded, *, observation: str, wall_ns: int
         method=value.method,
         path=value.path,
         request=value.request,
+        container_id=value.container_id,
         parse="none",
         parse_why="the end of this attempt was not seen",
     )
@@ -299,6 +300,7 @@ def call_record(call: FoldedCall, role: CallRole, kin: Lineage = MAIN_AGENT) -> 
         agent=kin.agent,
         parent_agent=kin.parent,
         spawned_by=kin.spawned_by,
+        container_id=facts.container_id,
         attempts=[
             _attempt_record(attempt, call.attempts[i - 1] if i else None) for i, attempt in enumerate(call.attempts)
         ],

@@ -24,6 +24,7 @@ import msgspec
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.claims import Assigns
 from fairtrial.middleware.core.ids import new_id
+from fairtrial.middleware.core.observations import Sender
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.bodies import Bodies
@@ -46,7 +47,7 @@ class ExchangeTracker:
     `assigns` decides: it is asked once about each request, when its head and body are known.  `keys` must be the object
     that made the digests of its aliases.  `providers`: door name → provider ("anthropic", "openai"), where the name
     itself is not one.  `on_call_edge` is told when a main-agent call begins and ends, so that collectors can read their
-    counters.
+    counters.  `sender_of`: which process is at the other end of a client's `address:port`, asked when it was accepted.
     """
 
     def __init__(
@@ -58,12 +59,14 @@ class ExchangeTracker:
         keys: KeyDigest | None = None,
         providers: Mapping[str, str] | None = None,
         on_call_edge: Callable[[Edge], None] | None = None,
+        sender_of: Callable[[str], Sender | None] | None = None,
         at: clock.Instant | None = None,
     ) -> None:
         self._emission = Emission(source, at if at is not None else clock.now())
         self._whose = Whose(trial_of_token, assigns, keys)
         self._edges = Edges(on_call_edge)
         self._providers = dict(providers or {})
+        self._sender_of = sender_of
         self._conns: dict[int, Conn] = {}
         self._bodies = Bodies()
         self._sockets = SocketCalls(begin=self._begin_inner, finish=self._finish, fault=self._bodies.fault)
@@ -147,10 +150,12 @@ class ExchangeTracker:
             self._emission.blind_no_more(before, record.t_ns)
             self._end_all(before, SHUTDOWN, record.t_ns)
         self._conns[record.conn] = Conn(
+            sender=None if self._sender_of is None or said.peer is None else self._sender_of(said.peer),
             door=said.door,
             provider=self._providers.get(name, name or None),
             upstream_host=host,
             peer=peer_host(said.peer),
+            container=said.container,
         )
 
     def _dial(self, record: feed.Record) -> None:

@@ -36,8 +36,8 @@ def attempt_started(conn: Conn, exchange: Exchange) -> AttemptStarted:
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
-        peer=conn.peer,
         named=assigned.named,
+        container_id=conn.container,
     )
 
 
@@ -70,8 +70,8 @@ def attempt_ended(
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
-        peer=conn.peer,
         named=assigned.named,
+        container_id=conn.container,
         reply=reply_facts(exchange.status, tally),
         outcome=outcome,
         started_ns=started_ns,
@@ -90,6 +90,7 @@ def attempt_ended(
         upstream_gap=stalls.upstream_gap_s,
         upstream_gap_with_pings=stalls.upstream_gap_with_pings_s,
         silence_at_end=round(max(0, ended_ns - since_ns) / 1e9, 6),
+        quiet_at_end=None if stalls.last_spoken_ns is None else _seconds(stalls.last_spoken_ns, ended_ns),
         downstream_blocked=round(stalls.blocked_ns / 1e9, 6),
         blocked_before_end=stalls.blocked_before_s(started_ns, ended_ns),
         upload_blocked=round(stalls.upload_blocked_ns / 1e9, 6),
@@ -111,6 +112,7 @@ def attempt_ended(
         proxy_status=dial.status if dial is not None else None,
         via_proxy=dial.via_proxy if dial is not None else None,
         remote=dial.remote if dial is not None else None,
+        sender=conn.sender,
         parse=exchange.parse if known else "none",
         parse_why=exchange.parse_why or (None if known else "no dialect reads it"),
     )

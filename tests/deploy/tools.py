@@ -1,7 +1,7 @@
-"""Prometheus' programs for the tests of the rules: those of the system, and others that are named.
+"""Programs for the tests of deploy/: Prometheus' for the rules, and actionlint; those of the system, and named ones.
 
-In: PATH, PROMTOOL and PROMETHEUS (one more of each; docs/alerts.md says how to build a 3.x).  Out: programs by version,
-and the outcome of a unit test of rules.
+In: PATH, ACTIONLINT_BIN, PROMTOOL and PROMETHEUS (one more of each; docs/alerts.md says how to build a 3.x).  Out:
+programs by version, and the outcome of a unit test of rules.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ def programs(name: str) -> dict[str, str]:
 
 
 PROMTOOLS = programs("promtool")
+
+_BUILT = Path(__file__).parents[2] / ".cache" / "actionlint" / "actionlint"
+ACTIONLINT = (
+    os.environ.get("ACTIONLINT_BIN") or shutil.which("actionlint") or (str(_BUILT) if _BUILT.exists() else None)
+)
+NO_ACTIONLINT = "no actionlint: ACTIONLINT_BIN is not set, none is on PATH, and `make actionlint-build` has built none"
 
 
 def promtool(

@@ -116,6 +116,20 @@ def mini_program() -> Path:
     return _tool("mini", "mini/bin/mini")
 
 
+def claude_binary() -> Path:
+    """Claude Code as the one native file that it is, to be mounted into a container. Raises ToolMissing."""
+    program = claude_program().resolve()
+    found = sorted(program.parents[2].glob("claude-code-linux-*/claude"))
+    if not found:
+        raise ToolMissing("Claude Code's native file is not where its package puts it")
+    return found[0]
+
+
+def harbor_program() -> Path:
+    """The harbor command. Raises ToolMissing."""
+    return _tool("harbor", "harbor/bin/harbor")
+
+
 def clean_environment(home: Path, **more: str) -> dict[str, str]:
     """An environment with nothing of the caller's but PATH's system part; HOME is the test's own."""
     return {

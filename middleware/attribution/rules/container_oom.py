@@ -85,7 +85,8 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     limit, peak = _limit(container, group), _peak(ctx, group)
     ids = group.ids
     node_wide = any(v.constraint == "CONSTRAINT_NONE" for _, v in group.records)
-    from_above = node_wide or any(v.parent_limit_hit for _, v in group.counted)
+    parent = _parent_that_was_full(container, group)
+    from_above = node_wide or parent is not None or any(v.parent_limit_hit for _, v in group.counted)
     support = any(_role(ctx, group, v.victim.pid) in SUPPORT_ROLES for _, v in group.records)
     if full is not None:
         cause = CAUSES["container.oom_residual"]
@@ -96,7 +97,7 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     demand = ""
     best = Grade.SUSPECTED
     if standing is Standing.TERMINAL:
-        proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above)
+        proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above, parent=parent)
         if proof is not None:
             differs, best, demand = yes([*ids, *proof[0]]), Grade.PROVED, proof[1]
         else:
@@ -190,7 +191,7 @@ def _after_last_word(ctx: Context, group: KillGroup) -> bool:
 
 
 def _not_the_models(
-    ctx: Context, container: ContainerCase, group: KillGroup, *, limit: int | None, from_above: bool
+    ctx: Context, container: ContainerCase, group: KillGroup, *, limit: int | None, from_above: bool, parent: str | None
 ) -> tuple[list[str], str] | None:
     """Proof that the demand was not the model's, with its ids and a sentence; None when it is open."""
     case = ctx.case
@@ -198,7 +199,7 @@ def _not_the_models(
     used = max((v.memory_peak for _, v in group.counted if v.memory_peak is not None), default=None)
     if used is None:
         used = max((v.victim.rss for _, v in group.records if v.victim.rss is not None), default=None)
-    beside = _used_beside(ctx, container) if from_above and floor else None
+    beside = _used_beside(ctx, container, parent) if from_above and floor else None
     if floor and used is not None and beside is not None and used + beside <= floor:
         said = (
             f"The kill came from above, while the trial used {size(used + beside)} of the {size(floor)} that it was "
@@ -215,12 +216,25 @@ def _not_the_models(
     return [asked], said
 
 
-def _used_beside(ctx: Context, container: ContainerCase) -> int | None:
+def _parent_that_was_full(container: ContainerCase, group: KillGroup) -> str | None:
+    """The cgroup above the container whose limit the kernel's own record names, None when it was the container's."""
+    cgroup = container.seen.cgroup if container.seen is not None else None
+    for _, record in group.records:
+        full = record.oom_memcg
+        if cgroup and full and full != "/" and cgroup.startswith(f"{full.rstrip('/')}/"):
+            return full
+    return None
+
+
+def _used_beside(ctx: Context, container: ContainerCase, parent: str | None) -> int | None:
     """The most that the rest of the trial used, bytes: its other containers and the command itself, which may have
-    filled the node as well.  None when a part of it was not read."""
+    filled the node as well, or the cgroup `parent` if they live in it.  None when a part of it was not read."""
     total = 0
     for other in {"own": None, **ctx.case.containers}:
-        if other == container.id:
+        seen = ctx.case.containers[other].seen if other in ctx.case.containers else None
+        cgroup = seen.cgroup if seen is not None else None
+        elsewhere = parent is not None and cgroup is not None and not f"{cgroup}/".startswith(f"{parent}/")
+        if other == container.id or elsewhere:
             continue
         readings = ctx.case.containers[other].readings if other in ctx.case.containers else []
         known = [max(v.memory_peak or 0, v.memory_current or 0) for _, v in readings]

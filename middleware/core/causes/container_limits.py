@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairtrial.middleware.core.causes.row import ASK_NODE, SUSPECTED, I, M, cause
+from fairtrial.middleware.core.causes.row import ASK_NODE, CGROUP, SUSPECTED, I, M, cause
 
 CONTAINER_LIMITS: Final = (
     cause(
@@ -16,36 +16,45 @@ CONTAINER_LIMITS: Final = (
         "cpu",
         (I, M),
         SUSPECTED,
-        "The container was throttled by its CPU limit.",
+        "In step {step} {container} stood still at its CPU limit for {lost} of the {length} that its command had.",
         "Run the trial again with a higher CPU ceiling.",
-        note="proved when the time it took is what the limit that fired lacked",
+        note="proved when the time it took is what the limit that fired lacked; without that measure nobody is blamed",
+        sources=CGROUP,
+        built=True,
     ),
     cause(
         "container.disk_slow",
         "disk",
         (I, M),
         SUSPECTED,
-        "The container waited for the disk.",
+        "In step {step} the processes of {container} waited for the disk for {lost} of the {length} that its "
+        "command had.",
         ASK_NODE,
-        note="proved when the time it took is what the limit that fired lacked",
+        note="proved when the time it took is what the limit that fired lacked; without that measure nobody is blamed",
+        sources=CGROUP,
+        built=True,
     ),
     cause(
         "container.disk_full",
         "disk",
         (I, M),
         SUSPECTED,
-        "The disk was full.",
+        "{mount} of {container} ({size}) was full in step {step}: {room}.",
         "Free the disk, then run the trial again.",
-        note="proved when the fill is not the trial's",
+        note="the model's over 80 % of the growth; proved only by a rerun, since no counter tells who was refused",
+        sources=CGROUP,
+        built=True,
     ),
     cause(
         "container.pids_limit",
         "cpu",
         (I, M),
         SUSPECTED,
-        "The container reached its limit of processes.",
+        "{container} reached its limit of {tasks} in step {step}, and {hits} failed.",
         "Run the trial again with a higher limit of processes.",
-        note="proved when the limit is below what harness and services need at idle",
+        note="the model's over 80 % of the tasks, or when they grew within one step; proved only by a rerun",
+        sources=CGROUP,
+        built=True,
     ),
     cause(
         "container.fd_limit",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairtrial.middleware.core.causes.row import KILLS, SUSPECTED, H, I, M, T, cause
+from fairtrial.middleware.core.causes.row import CGROUP, KILLS, SUSPECTED, H, I, M, T, cause
 
 CONTAINER_MEMORY: Final = (
     cause(
@@ -43,17 +43,23 @@ CONTAINER_MEMORY: Final = (
         "memory",
         (I, M),
         SUSPECTED,
-        "A process was refused memory without a kill.",
+        "The memory limit of {limit} of {container} was reached in step {step}, and a process was refused memory or "
+        "kept waiting for it without a kill.",
         "Run the command again with a higher ceiling.",
-        note="ENOMEM, a heap sized from the cgroup, exit 134",
+        note="by the cgroup's own count; ENOMEM under `ulimit`, a heap sized from the cgroup, exit 134 move no counter",
+        sources=CGROUP,
+        built=True,
     ),
     cause(
         "container.memory_stall",
         "memory",
         (I, M),
         SUSPECTED,
-        "The container spent its time reclaiming memory.",
+        "In step {step} the processes of {container} stood still for memory at its limit for {lost} of {length}, and a "
+        "limit of time ended the command.",
         "Run the command again with a higher ceiling.",
-        note="thrash, memory.high",
+        note="thrash, memory.high; decided only by a rerun",
+        sources=CGROUP,
+        built=True,
     ),
 )

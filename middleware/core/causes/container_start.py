@@ -8,25 +8,29 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairtrial.middleware.core.causes.row import PROVED, I, O, T, cause
+from fairtrial.middleware.core.causes.row import SUSPECTED, I, O, T, cause
 
 CONTAINER_START: Final = (
     cause(
         "container.start_failed",
         "node",
         (I, O, T),
-        PROVED,
-        "The container could not be started.",
+        SUSPECTED,
+        "{what} could not be started: {failure}.",
         "Read the runtime's error, then run the trial again.",
-        note="never ran",
+        note="never ran; suspected: calls past the model door would not be seen",
+        sources=("door.docker",),
+        built=True,
     ),
     cause(
         "container.image_pull",
         "node",
         (I, O, T),
-        PROVED,
-        "The image could not be pulled.",
+        SUSPECTED,
+        "{what} could not be pulled: {failure}.",
         "Check the image's name and the registry, then run the trial again.",
-        note="never ran",
+        note="never ran; suspected: calls past the model door would not be seen",
+        sources=("door.docker",),
+        built=True,
     ),
 )

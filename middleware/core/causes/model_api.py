@@ -98,10 +98,12 @@ MODEL_API: Final = (
         "model_api",
         (I, H),
         SUSPECTED,
-        "Calls took longer than the frozen reference for this model expects.",
+        "Model calls took {charged} more than the frozen reference expects of calls of their size, out of a time limit "
+        "that fired.",
         "Run the trial again at another hour, or with a longer time limit.",
-        note="needs a frozen reference of call durations",
+        note="only with a frozen reference, and only where a time limit fired",
         sources=DOOR,
+        built=True,
     ),
     cause(
         "model_api.client_error",
@@ -119,10 +121,12 @@ MODEL_API: Final = (
         "model_api",
         (I, M),
         SUSPECTED,
-        "The model API failed on one request body while other bodies to the same model passed.",
-        "Report the request to the provider.",
-        note="5xx at least three times for one body while others pass within 60 s",
+        "The model API failed {attempts} on step {step}'s request ({statuses} within {seconds}) while other requests "
+        "to the same model passed within a minute, so the request itself may be at fault.",
+        "Send the request again by itself: if it fails there too, report it to the provider.",
+        note="5xx at least three times for one step while others pass within 60 s; 529 never",
         sources=DOOR,
+        built=True,
     ),
     cause(
         "model_api.degraded",

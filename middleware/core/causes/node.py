@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairtrial.middleware.core.causes.row import ASK_NODE, PROVED, SUSPECTED, I, cause
+from fairtrial.middleware.core.causes.row import ASK_NODE, EVENTS, PROVED, SUSPECTED, I, cause
 
 NODE: Final = (
     cause(
@@ -22,16 +22,41 @@ NODE: Final = (
         sources=("collector.kernel_log",),
         built=True,
     ),
-    cause("node.pressure", "node", (I,), PROVED, "The node was under pressure.", ASK_NODE),
-    cause("node.contention", "node", (I,), PROVED, "Other trials on the node slowed this one.", ASK_NODE),
+    cause(
+        "node.pressure",
+        "node",
+        (I,),
+        PROVED,
+        "In step {step} the processes of {container} stood still for memory below their own limit, as the node did, "
+        "for {lost} of the {length} that the command had.",
+        ASK_NODE,
+        note="proved when the time it took is what the limit that fired lacked; without that measure nobody is blamed",
+        sources=("collector.vmstat", "collector.cgroup"),
+        built=True,
+    ),
+    cause(
+        "node.contention",
+        "node",
+        (I,),
+        PROVED,
+        "In step {step} others had the cores of the node for {lost} of the {length} that the command of {container} "
+        "had.",
+        ASK_NODE,
+        note="proved when the time it took is what the limit that fired lacked; without that measure nobody is blamed",
+        sources=("collector.vmstat", "collector.cgroup"),
+        built=True,
+    ),
     cause("node.lost", "node", (I,), PROVED, "The node was lost.", ASK_NODE),
     cause(
         "runtime.daemon_fault",
         "node",
         (I,),
-        PROVED,
-        "The container runtime failed.",
-        "Restart the runtime, then run the trial again.",
+        SUSPECTED,
+        "The container engine {what} in step {step}, and no command of the trial worked in a container afterwards.",
+        "Look why (journalctl -u docker, at {at}), then run the trial again.",
+        note="suspected at best, since an agent with access to the engine can end it",
+        sources=EVENTS,
+        built=True,
     ),
     cause(
         "runtime.exec_lost",

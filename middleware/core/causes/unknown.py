@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairtrial.middleware.core.causes.row import SUSPECTED, I, cause
+from fairtrial.middleware.core.causes.row import EVENTS, SUSPECTED, I, cause
 
 UNKNOWN: Final = (
     cause(
@@ -18,6 +18,8 @@ UNKNOWN: Final = (
         SUSPECTED,
         "{container} was killed from outside in step {step}, and nothing says by whom.",
         "Look at the machine's log at {at}, then run the trial again.",
-        note="needs a trace of signals: without one, exit 137 may be the trial's own doing",
+        note="needs the wait status of its first process (kernel 6.15); only where the model's commands run inside",
+        sources=EVENTS,
+        built=True,
     ),
 )

@@ -163,6 +163,39 @@ def test_a_kill_of_the_whole_node_that_the_command_beside_the_container_may_have
     assert summary(told.call(tools=0).end(1).verdict()) == ("infra", "suspected", "node.oom", 1)
 
 
+def under_a_parent(full: str, *, floor: int | None = 64 * MIB) -> Scene:
+    """A kill in the box `/pod/…/box`; the kernel's record says whose limit was reached.  The command uses far more than
+    the floor, in a cgroup of its own."""
+    told = Scene(limit=None, reservation=floor)
+    seen = {"container_id": BOX, "name": "task-1", "memory_reservation": floor, "started_wall_ns": told.wall()}
+    told.tell(ContainerSeen(**seen, cgroup=f"/pod/one/{BOX}"), told.events)  # type: ignore[arg-type]
+    told.tell(ContainerSeen(container_id="own", role="own", cgroup="/user"), told.cgroup)
+    told.tell(CgroupReading(container_id="own", memory_peak=900 * MIB, oom_kill=0))
+    told.call().ran(137, oom=True, memory_peak=40 * MIB, oom_memcg=full, victim=Victim(comm="py", pid=8, rss=MIB))
+    return told.call(tools=0).end(1)
+
+
+def test_a_kill_by_a_parents_limit_within_the_floor_is_proved_whatever_was_used_outside_that_parent() -> None:
+    verdict = under_a_parent("/pod").verdict()
+    assert summary(verdict) == ("infra", "proved", "container.oom_kill", 1)
+    assert "guaranteed" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        under_a_parent(f"/pod/one/{BOX}"),
+        under_a_parent("/po"),
+        under_a_parent("/pod", floor=32 * MIB),
+        under_a_parent("/pod", floor=None),
+        under_a_parent("/"),
+    ],
+    ids=["its-own-limit", "no-parent", "above-the-floor", "no-floor", "the-root"],
+)
+def test_a_kill_by_its_own_limit_or_above_the_floor_stays_suspected(told: Scene) -> None:
+    assert summary(told.verdict()) == ("infra", "suspected", "container.oom_kill", 1)
+
+
 @pytest.mark.parametrize("reservation", [None, 32 * MIB])
 def test_a_kill_of_the_whole_node_above_the_floor_or_without_one_stays_suspected(reservation: int | None) -> None:
     told = Scene(limit=None, reservation=reservation).call()

@@ -1,0 +1,89 @@
+"""Trials as annotations and outputs of a GitHub Actions step.
+
+In: `Trial` records.  Out: lines of workflow commands, at most `MAX_ANNOTATIONS` (a step shows ten of a kind, a job
+fifty), and `name=value` lines for `$GITHUB_OUTPUT`.  A failure that is infra's, or that nobody could decide, is a
+warning; any other failure is an error; a trial that passed although something is wrong with it is a notice.
+
+**Source:** the workflow commands and the limits of annotations in GitHub's documentation.  `%`, line ends and, in
+properties, `:` and `,` are escaped, so that no text of an agent can begin a command of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from fairtrial.middleware.core.records import Blame, Outcome, Trial
+from fairtrial.middleware.report.words import booked, headline, plural, printable, short_id
+
+MAX_ANNOTATIONS: Final = 10
+_MAX_MESSAGE: Final = 2_000
+_GRAVITY: Final = ("error", "warning", "notice")
+
+
+def annotation_lines(trials: Sequence[Trial]) -> list[str]:
+    """The gravest first; when there are more than ten, the tenth counts those that are left out."""
+    found = [(kind, trial) for trial in trials if (kind := _kind(trial)) is not None]
+    found.sort(key=lambda one: _GRAVITY.index(one[0]))
+    shown = found if len(found) <= MAX_ANNOTATIONS else found[: MAX_ANNOTATIONS - 1]
+    lines = [_annotation(kind, trial) for kind, trial in shown]
+    if left := len(found) - len(shown):
+        lines.append(
+            _command("notice", "fairtrial", f"{plural(left, 'more trial')} with something to say: see the summary")
+        )
+    return lines
+
+
+def output_lines(trial: Trial) -> list[str]:
+    """`name=value` for `$GITHUB_OUTPUT`; what is not known is empty, so that `== ''` tells it."""
+    verdict = trial.verdict
+    ended = verdict.terminated_by if verdict else None
+    values = {
+        "trial": trial.trial,
+        "outcome": trial.outcome.value,
+        "command-exit-code": "" if trial.exit_code is None else str(trial.exit_code),
+        "blame": verdict.blame.value if verdict else "",
+        "grade": verdict.grade.value if verdict and verdict.grade else "",
+        "cause": (verdict.cause or "") if verdict else "",
+        "terminated-by": ended.cause if ended else "",
+        "retry": verdict.answers.retry.value if verdict else "",
+        "reward-valid": verdict.answers.reward_valid.value if verdict else "",
+    }
+    return [f"{name}={printable(value)}" for name, value in values.items()]
+
+
+def _kind(trial: Trial) -> str | None:
+    verdict = trial.verdict
+    if trial.outcome is Outcome.PASSED:
+        return None if verdict is None or verdict.blame is Blame.NONE else "notice"
+    if verdict is None or verdict.blame in (Blame.INFRA, Blame.INDETERMINATE):
+        return "warning"
+    return "error"
+
+
+def _annotation(kind: str, trial: Trial) -> str:
+    verdict = trial.verdict
+    said = headline(verdict) if verdict else "no verdict was reached"
+    called = trial.task or trial.name or short_id(trial)
+    title = f"{called}: {booked(trial)} → {said}"
+    if verdict is None:
+        return _command(kind, title, f"Trial {trial.trial} has no verdict.")
+    again = f"Run it again: {verdict.answers.retry.value}."
+    return _command(kind, title, f"{verdict.sentence} {again}")
+
+
+def _command(kind: str, title: str, message: str) -> str:
+    return f"::{kind} title={_property(title[:200])}::{_data(message[:_MAX_MESSAGE])}"
+
+
+def _data(text: str) -> str:
+    return printable(text).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def joined(lines: Iterable[str]) -> str:
+    """Lines with their ends; nothing for no lines."""
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,53 @@
+"""Annotations: at most ten, one line each, and no text of others begins a command."""
+
+from __future__ import annotations
+
+import re
+
+from fairtrial.middleware.core.records import Blame, Outcome
+from fairtrial.middleware.report.annotations import MAX_ANNOTATIONS, annotation_lines, output_lines
+from tests.middleware.report.trials import trial
+
+
+def kinds(lines: list[str]) -> list[str]:
+    return [line.split(" ", 1)[0] for line in lines]
+
+
+def test_infra_is_a_warning_the_model_an_error_and_a_calm_pass_nothing() -> None:
+    lines = annotation_lines(
+        [
+            trial(1),
+            trial(2, blame=Blame.MODEL),
+            trial(3, blame=Blame.INDETERMINATE),
+            trial(4, outcome=Outcome.PASSED, blame=Blame.NONE),
+            trial(5, outcome=Outcome.PASSED, blame=Blame.HARNESS),
+        ]
+    )
+    assert kinds(lines) == ["::error", "::warning", "::warning", "::notice"]
+
+
+def test_fifty_failures_are_ten_annotations_the_gravest_first_and_the_rest_counted() -> None:
+    lines = annotation_lines([trial(n, blame=Blame.MODEL if n % 2 else Blame.INFRA) for n in range(50)])
+    assert len(lines) == MAX_ANNOTATIONS == 10
+    assert kinds(lines) == ["::error"] * 9 + ["::notice"]
+    assert "41 more trials" in lines[-1]
+
+
+def test_ten_are_all_shown() -> None:
+    assert kinds(annotation_lines([trial(n) for n in range(10)])) == ["::warning"] * 10
+
+
+def test_no_text_of_others_begins_a_command_or_ends_a_property() -> None:
+    (line,) = annotation_lines([trial()])
+    assert "\n" not in line
+    assert "\x1b" not in line
+    found = re.fullmatch(r"::warning title=([^:,]*)::(.*)", line)
+    assert found is not None
+    assert "50%25" in found[2]
+    assert re.search(r"%(?!25|3A|2C)", line) is None
+
+
+def test_outputs_are_one_line_each_whatever_is_in_them() -> None:
+    lines = output_lines(trial())
+    assert dict(line.split("=", 1) for line in lines)["cause"] == "model_api.overloaded"
+    assert all(re.fullmatch(r"[a-z-]+=.*", line) for line in lines)

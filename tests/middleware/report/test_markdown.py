@@ -1,0 +1,73 @@
+"""Markdown for a job summary: the verdict first, within its size, and no text of others is more than text."""
+
+from __future__ import annotations
+
+import re
+
+from fairtrial.middleware.core.records import Blame, Outcome
+from fairtrial.middleware.report.markdown import MAX_BYTES, escaped, run_markdown, trial_markdown
+from tests.middleware.report.trials import EVIL, trial
+
+
+def test_the_first_line_is_the_verdict() -> None:
+    first, _, second, *_ = trial_markdown(trial(text="calm")).splitlines()
+    assert first == "## 🟠 failed (exit 1) → **infra, proved** · `model_api.overloaded` in step 1"
+    assert second == "The API was overloaded. calm"
+
+
+def test_what_was_not_watched_and_what_was_changed_are_said() -> None:
+    page = trial_markdown(trial(text="calm"))
+    assert "- watched: model API, memory; not watched: network, node (nobody looked)" in page
+    assert "what fairtrial changed (1)" in page
+
+
+def test_no_text_of_others_makes_html_a_link_a_mention_or_a_line_of_its_own() -> None:
+    page = trial_markdown(trial())
+    assert re.findall(r"<(?!/?(?:details|summary)>)", page) == []
+    assert re.findall(r"(?<!\\)\[x", page) == []
+    assert "@" not in page
+    assert "://" not in page
+    assert "\x1b" not in page
+    assert re.findall(r"^::", page, re.MULTILINE) == []
+    assert re.findall(r"(?<!\\)`code", page) == []
+
+
+def test_a_bar_in_a_cell_adds_no_column() -> None:
+    row = next(line for line in trial_markdown(trial()).splitlines() if line.startswith("| 10:00:04"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 6
+
+
+def test_a_name_of_snake_case_stays_readable() -> None:
+    assert escaped("memory_limit_bytes and _this_") == "memory_limit_bytes and \\_this\\_"
+
+
+def test_a_trial_with_ten_thousand_pieces_of_evidence_keeps_its_verdict_and_its_size() -> None:
+    page = trial_markdown(trial(evidence=10_000, text="w" * 5_000))
+    assert len(page.encode()) <= MAX_BYTES
+    assert page.startswith("## 🟠 failed (exit 1) → **infra, proved**")
+    assert "left out" in page.splitlines()[-1]
+
+
+def test_ten_thousand_trials_keep_their_counts_and_their_size() -> None:
+    page = run_markdown("n" * 400, [trial(n, text="w" * 3_000) for n in range(10_000)])
+    assert len(page.encode()) <= MAX_BYTES
+    assert "0 of 10000 trials passed" in page.splitlines()[0]
+    assert "Of those that did not: 10000 infra." in page
+    assert "left out" in page.splitlines()[-1]
+
+
+def test_a_run_lists_what_failed_before_what_passed() -> None:
+    trials = [
+        trial(1, outcome=Outcome.PASSED, blame=Blame.NONE, task="good"),
+        trial(2, task="bad"),
+        trial(3, blame=Blame.MODEL, task="worse"),
+    ]
+    page = run_markdown("nightly", trials)
+    assert page.splitlines()[0] == "## Run nightly: 1 of 3 trials passed"
+    assert page.index("| bad |") < page.index("| worse |") < page.index("| good |")
+    assert page.count("### ") == 2
+
+
+def test_a_text_that_is_too_long_is_cut_with_a_mark() -> None:
+    assert escaped("x" * 30, 10) == "x" * 9 + "…"
+    assert len(escaped(EVIL)) < 300
