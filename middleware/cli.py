@@ -346,7 +346,12 @@ def show(
 @app.command(rich_help_panel=_MACHINE, context_settings={"ignore_unknown_options": True})
 def doctor(
     command: Annotated[
-        list[str] | None, typer.Argument(help="The command that you want to run under fairtrial, as you would type it.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[COMMAND…|PATH…]",
+            help="The command that you want to run under fairtrial, as you would type it; or files and folders "
+            "(task.toml, compose, Kubernetes, workflows).",
+        ),
     ] = None,
     from_container: Annotated[
         str | None,
@@ -361,15 +366,26 @@ def doctor(
     ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """What fairtrial can see on this machine, and what `run` would change:  fairtrial doctor claude -p x"""
+    """What fairtrial can see on this machine, and what `run` would change:  fairtrial doctor claude -p x
+
+    With files: floor, ceiling, headroom and time limits, and what is unfair about them:  fairtrial doctor tasks/
+    """
     if from_container is not None:
-        from fairtrial.middleware.doctor_container import prove
+        from fairtrial.middleware.doctor.container import prove
 
         proof = prove(dict(os.environ), from_container, container_network)
         print(json.dumps(asdict(proof), indent=2) if as_json else proof.line)
         return 0 if proof.state == "ok" else 1
     from fairtrial.middleware.doctor import examine, print_findings
+    from fairtrial.middleware.doctor.files import examine_files, looks_like_files, print_files
 
+    if looks_like_files(command or []):
+        reports = examine_files(command or [])
+        if as_json:
+            print(json.dumps([report.record() for report in reports], indent=2))
+        else:
+            print_files(reports)
+        return 1 if not reports or any(report.problem is not None for report in reports) else 0
     findings = examine(dict(os.environ), command or [])
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from fairtrial.middleware.core import semconv
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.records import Blame, Outcome, Trial, Verdict
@@ -82,18 +83,18 @@ def _case(suite: Element, name: str, trial: Trial) -> float:
 def case_properties(trial: Trial) -> dict[str, str]:
     """What is known of a trial as flat texts; what is not known is absent."""
     verdict = trial.verdict
-    known: dict[str, str | None] = {"fairtrial.trial": trial.trial, "fairtrial.run": trial.run}
+    known: dict[str, str | None] = {semconv.TRIAL: trial.trial, semconv.RUN: trial.run}
     if verdict is not None:
         ended = verdict.terminated_by
         known |= {
-            "fairtrial.blame": verdict.blame.value,
-            "fairtrial.grade": verdict.grade.value if verdict.grade else None,
-            "fairtrial.cause": verdict.cause,
-            "fairtrial.step": None if verdict.step is None else str(verdict.step),
-            "fairtrial.terminated_by": ended.cause if ended else None,
-            "fairtrial.ended_as": verdict.ended_as.value,
-            "fairtrial.retry": verdict.answers.retry.value,
-            "fairtrial.reward_valid": verdict.answers.reward_valid.value,
+            semconv.BLAME: verdict.blame.value,
+            semconv.GRADE: verdict.grade.value if verdict.grade else None,
+            semconv.CAUSE: verdict.cause,
+            semconv.VERDICT_STEP: None if verdict.step is None else str(verdict.step),
+            semconv.TERMINATED_BY: ended.cause if ended else None,
+            semconv.ENDED_AS: verdict.ended_as.value,
+            semconv.RETRY: verdict.answers.retry.value,
+            semconv.REWARD_VALID: verdict.answers.reward_valid.value,
             "infra_cause": infra_cause(verdict),
         }
     return {key: value for key, value in known.items() if value}

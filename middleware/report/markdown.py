@@ -138,7 +138,7 @@ def _details(trial: Trial, of: str = "") -> Iterable[str]:
             if evidence:
                 yield _folded(f"{of}{title} ({len(evidence)})", _evidence(evidence))
     if trial.steps:
-        rows = [tuple(escaped(cell) for cell in row) for row in step_rows(trial)]
+        rows = [tuple(escaped(cell.strip()) for cell in row) for row in step_rows(trial)]
         shown = rows[: MAX_STEPS + 1]
         title = f"{of}{plural(len(trial.steps), 'step')}"
         if len(rows) > len(shown):

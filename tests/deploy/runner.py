@@ -7,7 +7,8 @@ and `$GITHUB_STEP_SUMMARY`, and after a failed step only those run whose `if` sa
 actions: checkout (copies a folder) and upload-artifact (copies files).  An expression beyond names, `==`, `!=`, `&&`
 and `always()` is refused.
 
-Also a command: `python -m tests.deploy.runner deploy/github-action/action.yml command='claude -p …' [executable=…]`.
+Also a command, run in the workspace: `PYTHONPATH=REPO python -m tests.deploy.runner REPO/deploy/…/action.yml
+command='claude -p …'`.
 """
 
 from __future__ import annotations
@@ -221,7 +222,7 @@ def _uses(step: Mapping[str, Any], contexts: Mapping[str, Mapping[str, str]], ma
 
 
 def main(arguments: list[str]) -> int:
-    """Run one action here, print what it said and then its summary; its status."""
+    """Run one action in the working folder, print what it said and then its summary; its status."""
     path, *pairs = arguments
     inputs = dict(pair.split("=", 1) for pair in pairs)
     with tempfile.TemporaryDirectory() as temp:

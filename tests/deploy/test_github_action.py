@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from fairtrial.middleware.demo.faults import Fault
 from fairtrial.middleware.demo.script import say, shell
 from fairtrial.middleware.demo.standin import running_standin
+from tests.deploy.installed import as_installed, checkouts_own
 from tests.deploy.runner import Machine, run_action, run_job
 from tests.e2e.clients import clean_environment
 
@@ -30,11 +30,7 @@ OVERLOADED = Fault(kind="http", step=1, attempts=99, status=529)
 @pytest.fixture
 def executable(tmp_path: Path) -> str:
     """A `fairtrial` of this checkout, as somebody may have installed it on a runner of his own."""
-    program = tmp_path / "bin" / "fairtrial"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nPYTHONPATH={os.getcwd()} exec {sys.executable} -m fairtrial "$@"\n')
-    program.chmod(0o755)
-    return str(program)
+    return checkouts_own(tmp_path)
 
 
 @pytest.fixture
@@ -142,19 +138,13 @@ def test_the_workflows_first_try_leaves_with_0_and_asks_for_a_second(
     source = tmp_path / "source"
     (source / "deploy").mkdir(parents=True)
     (source / "deploy" / "ci").symlink_to(repo_root / "deploy" / "ci")
-    (machine.temp / "fairtrial" / "venv" / "bin").mkdir(parents=True)
-    (machine.temp / "fairtrial" / "venv" / "bin" / "fairtrial").symlink_to(executable)
     here = Machine(
         workspace=machine.workspace,
         temp=machine.temp,
         environ={**with_url(machine, overloaded).environ},
         repositories={"": project, "owner/fairtrial": source},
     )
-    # Its install finds what it would have made: the version and the lists are those of the stamp.
-    lists = "requirements/runtime.txt", "requirements/build.txt", "fairtrial/__init__.py"
-    joined = b"".join((repo_root / name).read_bytes() for name in lists)
-    stamp = subprocess.run(["cksum"], input=joined, capture_output=True, check=True).stdout
-    (machine.temp / "fairtrial" / "venv" / ".fairtrial-lock").write_bytes(stamp)
+    as_installed(repo_root, machine.temp / "fairtrial", executable)
     for name in ("requirements", "fairtrial"):
         (source / name).symlink_to(repo_root / name)
     inputs = {

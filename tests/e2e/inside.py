@@ -18,8 +18,8 @@ from fairtrial.middleware.demo.script import say, shell
 from fairtrial.middleware.demo.standin import running_standin
 
 WATCHED = (
-    f'n=0; until [ $n = 100 ] || {sys.executable} -m fairtrial show last --json 2>/dev/null | grep -q \'"cgroup": "on"\';'
-    " do n=$((n+1)); sleep 0.1; done"
+    f"n=0; until [ $n = 100 ] || {sys.executable} -m fairtrial show last --json 2>/dev/null"
+    """ | grep -q '"cgroup": "on"'; do n=$((n+1)); sleep 0.1; done"""
 )
 """Until the observer has its first reading of the counters: a command that dies before it is another case."""
 

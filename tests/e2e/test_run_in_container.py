@@ -1,97 +1,94 @@
-"""The real Claude Code inside containers, on the engine's bridge: no host networking, no registry.
+"""fairtrial where CI runs: the whole job inside a container, without an engine, as root and as nobody, at its limit.
 
-The image is made of this host's files; Claude Code is its one native file, mounted.
+The engine is a private one; inside there is no Docker socket, no /dev/kmsg, and /sys/fs/cgroup is read-only, as on a
+hosted runner's container job or a pod of a Kubernetes runner (one container, requests = limits).  `inside.py` is the
+job: stand-in, agent, fairtrial.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from fairtrial.middleware.core.records import Blame, Grade
-from fairtrial.middleware.demo.faults import catalogue
-from fairtrial.middleware.demo.standin import running_standin
-from tests.e2e import clients
+from fairtrial.middleware.core.records import Blame, Grade, Trial, Verdict
+from fairtrial.middleware.report.sight import sight_line
 from tests.e2e.engine import Engine
-from tests.e2e.test_standin_clients import FINAL, SCRIPT
-from tests.e2e.under import Under, run_under
 
-pytestmark = pytest.mark.usefixtures("claude")
-
-PROMPT = "say hello using bash"
-CLAUDE = f"claude -p '{PROMPT}' --output-format json --allowedTools Bash"
-
-
-@pytest.fixture
-def boxes(docker_engine: Engine, tmp_path: Path) -> Iterator[list[str]]:
-    """Names for containers, which are gone afterwards."""
-    names = [f"ft-inside-{tmp_path.name[:12]}-{n}" for n in range(2)]
-    docker_engine.docker("rm", "-f", *names, check=False)
-    yield names
-    docker_engine.docker("rm", "-f", *names, check=False)
+pytestmark = pytest.mark.root
+LIMIT = 400 << 20
+TOO_MUCH = "python3 -c 'x=bytearray(600<<20); print(len(x))'"
+LIMITED = ("--memory", str(LIMIT), "--memory-swap", str(LIMIT))
+NOBODY = ("--user", "65534:65534")
 
 
-def under(script: str, engine: Engine, image: str, folder: Path, *faults: str, **more: str) -> Under:
-    """A shell script as the command: `$BOX` begins a `docker run` that holds Claude Code, `$ENV` is what it is told."""
-    (folder / "home").mkdir()
-    (folder / "project").mkdir()
-    quiet = " ".join(f"-e {name}={value}" for name, value in clients.CLAUDE_QUIET.items())
-    with running_standin(SCRIPT, [fault for name in faults for fault in catalogue(1)[name]]) as server:
-        environment = clients.clean_environment(
-            folder / "home",
-            ANTHROPIC_BASE_URL=server.url,
-            ANTHROPIC_API_KEY="dummy",
-            DOCKER_HOST=engine.docker_host,
-            ENV=f"{quiet} -e ANTHROPIC_BASE_URL -e ANTHROPIC_API_KEY -e HOME=/root",
-            BOX=f"-v {clients.claude_binary()}:/usr/local/bin/claude:ro",
-            IMAGE=image,
-            **more,
-        )
-        return run_under(["sh", "-c", script], environment, folder / "project", kept=folder / "kept")
+class Job:
+    """What one job inside a container left behind."""
+
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self.told = told
+        assert told["record"] is not None, told
+        self.trial = msgspec.convert(told["record"], Trial, strict=False)
+        self.doctor = {str(one["name"]): one for one in told["doctor"]}
+
+    @property
+    def verdict(self) -> Verdict:
+        assert self.trial.verdict is not None
+        return self.trial.verdict
 
 
-def test_claude_code_in_a_container_works_and_each_of_its_calls_is_known_by_its_container(
-    docker_engine: Engine, python_image: str, tmp_path: Path
+def job(engine: Engine, image: str, repo_root: Path, asked: Mapping[str, object], *options: str) -> Job:
+    """Run it with this checkout and its environment mounted read-only."""
+    venv = Path(sys.prefix)
+    mounts = [part for place in {repo_root, venv} for part in ("--volume", f"{place}:{place}:ro")]
+    done = engine.docker(
+        "run", "--rm", *mounts, "--env", "PYTHONDONTWRITEBYTECODE=1", "--workdir", str(repo_root), *options,
+        image, sys.executable, "-m", "tests.e2e.inside", json.dumps(asked),
+        check=False, timeout_s=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return Job(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("user", [(), NOBODY], ids=["root", "nobody"])
+def test_a_container_job_without_an_engine_is_observed_and_says_what_it_cannot_see(
+    docker_engine: Engine, python_image: str, repo_root: Path, user: tuple[str, ...]
 ) -> None:
-    run = under(f"docker run --rm --cidfile id $BOX $ENV $IMAGE {CLAUDE}", docker_engine, python_image, tmp_path)
-    assert (run.outcome.returncode, run.outcome.json()["result"]) == (0, FINAL), run.told()
-    box = (tmp_path / "project" / "id").read_text()
-    trial = run.trial
-    assert [call.container_id for step in trial.steps for call in step.calls] == [box, box], run.told()
-    assert [[tool.name for tool in step.tools if tool.name] for step in trial.steps] == [["Bash"], []], run.told()
-    assert trial.coverage.families["model_api"].level == "full", run.told()
-    assert run.verdict.blame is Blame.NONE, run.told()
+    one = job(docker_engine, python_image, repo_root, {"tools": ["echo hi"]}, *LIMITED, *user)
+    assert (one.told["status"], one.verdict.blame, len(one.trial.steps)) == (0, Blame.NONE, 2), one.told
+    assert one.trial.limits.memory.ceiling == LIMIT
+    assert sight_line(one.trial.coverage).startswith("watched: model API, memory, node; in part: ")
+    sight = str(one.doctor["sight"]["text"])
+    assert "in a container" in sight
+    assert "who was killed for memory" in sight
+    assert one.doctor["docker"]["state"] == "no"
 
 
-def test_what_the_api_did_to_an_agent_in_a_container_is_blamed_as_anywhere(
-    docker_engine: Engine, python_image: str, tmp_path: Path
+def test_a_tool_at_the_jobs_limit_is_told_with_ceiling_peak_and_kill(
+    docker_engine: Engine, python_image: str, repo_root: Path
 ) -> None:
-    script = f"docker run --rm $BOX $ENV -e CLAUDE_CODE_MAX_RETRIES=1 $IMAGE {CLAUDE}"
-    run = under(script, docker_engine, python_image, tmp_path, "overloaded_for_ever")
-    assert run.outcome.returncode != 0, run.told()
-    assert (run.verdict.blame, run.verdict.grade) == (Blame.INFRA, Grade.PROVED), run.told()
-    assert run.verdict.cause == "model_api.overloaded", run.told()
+    asked = {"tools": [TOO_MUCH], "check": "false", "options": ["--gate"]}
+    one = job(docker_engine, python_image, repo_root, asked, *LIMITED, *NOBODY)
+    assert (one.verdict.blame, one.verdict.cause, one.verdict.step) == (Blame.INFRA, "container.oom_kill", 1), one.told
+    assert one.trial.limits.memory.ceiling == LIMIT
+    (use,) = one.trial.steps[0].containers
+    assert (use.role, use.oom_kills, use.memory_limit, use.memory_peak) == ("own", 1, LIMIT, LIMIT)
+    # Others live in this cgroup, and nobody named the victim: suspected, so the gate keeps the command's status.
+    assert (one.verdict.grade, one.told["status"]) == (Grade.SUSPECTED, 1)
 
 
-def test_two_claude_codes_at_once_started_by_exec_are_told_apart(
-    docker_engine: Engine, python_image: str, boxes: list[str], tmp_path: Path
+def test_an_agent_that_is_killed_itself_is_said_to_be_the_likely_victim(
+    docker_engine: Engine, python_image: str, repo_root: Path
 ) -> None:
-    one, two = boxes
-    script = f"""
-    for n in {one} {two}; do docker run -d --cidfile $n --name $n $BOX $IMAGE sleep 600 >/dev/null; done
-    for n in {one} {two}; do docker exec $ENV $n {CLAUDE} > $n.json & done
-    wait
-    """
-    run = under(script, docker_engine, python_image, tmp_path)
-    project = tmp_path / "project"
-    for name in boxes:
-        assert json.loads((project / f"{name}.json").read_text())["result"] == FINAL, run.told()
-    trial = run.trial
-    calls = [*(call for step in trial.steps for call in step.calls), *trial.side_calls]
-    for name in boxes:
-        box = (project / name).read_text()
-        assert sum(call.container_id == box and call.role != "probe" for call in calls) == 2, run.told()
-    assert not any(call.container_id is None for call in calls), run.told()
+    asked = {"tools": ["echo hi"], "after": f"exec {TOO_MUCH}"}
+    one = job(docker_engine, python_image, repo_root, asked, *LIMITED, *NOBODY)
+    assert one.trial.signal == 9, one.told
+    assert (one.verdict.blame, one.verdict.cause) == (Blame.INFRA, "container.oom_kill"), one.told
+    assert one.verdict.grade is Grade.SUSPECTED
+    assert "The command itself ended by SIGKILL" in one.verdict.sentence
+    assert one.verdict.terminated_by is not None

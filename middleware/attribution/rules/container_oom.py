@@ -23,6 +23,7 @@ of its own commands: then a result that came back counts as a normal end, unless
 
 from __future__ import annotations
 
+import signal
 from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Final
@@ -41,6 +42,9 @@ SUPPORT_ROLES: Final = frozenset({"agent CLI", "tmux", "exec shell", "main proce
 
 _CITED: Final = 5
 """Spoiled steps of which the evidence is cited."""
+
+_SAME_MOMENT_NS: Final = 1_000_000_000
+"""Between a kill, as a sampler at 10 Hz saw it (perhaps behind the end), and the end of the command that died of it."""
 
 _SKIPPED: Final = frozenset({PhaseName.TEARDOWN, PhaseName.BUILD})
 
@@ -136,6 +140,8 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         sentence += " The agent had said its last word by then: what ran after it (verifier or harness) was struck."
     if container.gone is not None and container.gone[1].ended_by == "oom":
         sentence += " The container died with it."
+    if container.id == "own" and _the_command_itself(ctx, group):
+        sentence += " The command itself ended by SIGKILL in that moment: most likely it was the one that was killed."
     return Event(
         cause=cause.name,
         blame=Blame.INFRA,
@@ -273,6 +279,17 @@ def _surely_ours(container: ContainerCase, group: KillGroup) -> bool:
     if any(v.victim.role in {"command", "descendant"} for _, v in group.records):
         return True
     return not group.records and container.seen is not None and container.seen.strangers == 0
+
+
+def _the_command_itself(ctx: Context, group: KillGroup) -> bool:
+    """Nobody said who died (no kernel log, as in most containers), but the command was gone right behind the one kill.
+
+    A process of the trial may have sent the signal, so this names a likely victim and decides nothing.
+    """
+    case = ctx.case
+    if group.records or group.kills != 1 or case.trial.signal != signal.SIGKILL or case.ended_ns is None:
+        return False
+    return abs(case.ended_ns - group.at_ns) <= _SAME_MOMENT_NS
 
 
 class _Levels:

@@ -324,6 +324,42 @@ def test_a_death_of_the_commands_own_process_ended_the_trial(strangers: int, rol
     assert verdict.terminated_by.grade == "proved"
 
 
+def own_kill_then_signal(*, seconds: float, kills: int = 1, signal: int = 9, role: str | None = None) -> Scene:
+    """A kill in the command's own cgroup, which it shares, then the command's end by a signal."""
+    told = Scene(box=False).call()
+    told.tell(ContainerSeen(container_id="own", role="own", memory_limit=64 * MIB, strangers=3, join="own"))
+    victim = None if role is None else Victim(comm="x", pid=9, role=role)
+    return told.waited().oom(delta=kills, victim=victim).waited(seconds).end(None, signal=signal)
+
+
+def test_a_command_that_is_gone_right_behind_the_one_kill_is_named_as_the_likely_victim() -> None:
+    verdict = own_kill_then_signal(seconds=0.1).verdict()
+    assert "most likely it was the one that was killed" in verdict.sentence
+    assert verdict.terminated_by is not None
+    assert (verdict.grade, verdict.terminated_by.grade) == ("suspected", "suspected")
+
+
+def test_a_kill_that_is_counted_only_behind_the_commands_end_names_it_as_well() -> None:
+    told = Scene(box=False).call()
+    told.tell(ContainerSeen(container_id="own", role="own", memory_limit=64 * MIB, strangers=3, join="own"))
+    verdict = told.waited().end(None, signal=9).waited(-0.9).oom().verdict()
+    assert "most likely it was the one that was killed" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        own_kill_then_signal(seconds=30),
+        own_kill_then_signal(seconds=0.1, kills=2),
+        own_kill_then_signal(seconds=0.1, signal=15),
+        own_kill_then_signal(seconds=0.1, role="descendant"),
+    ],
+    ids=["long before", "two kills", "another signal", "the kernel named another"],
+)
+def test_a_command_that_may_have_ended_otherwise_is_not_named(told: Scene) -> None:
+    assert "most likely" not in told.verdict().sentence
+
+
 def test_a_kill_in_teardown_explains_nothing() -> None:
     told = Scene().call().ran(1).call(tools=0).end(1)
     told.waited(3).oom()

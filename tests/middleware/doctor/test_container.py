@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fairtrial.middleware.doctor_container import prove
+from fairtrial.middleware.doctor.container import prove
 from tests.middleware.relay.test_bridge import BOX, TellingEngine
 
 

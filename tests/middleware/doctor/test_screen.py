@@ -31,6 +31,9 @@ def test_a_plain_machine_has_one_line_for_each_thing(environ: dict[str, str], tm
     names = [f.name for f in findings]
     for name in (
         "fairtrial",
+        "sight",
+        "clock",
+        "serve's ports",
         "settings",
         "model door",
         "store",
@@ -81,7 +84,7 @@ def test_proxies_are_shown_without_their_password_and_missing_certificates_named
     more = {"HTTPS_PROXY": "http://me:hunter2@proxy:3128", "SSL_CERT_FILE": "/nowhere/ca.pem"}
     findings = examine(environ | more, [])
     assert "hunter2" not in repr(findings)
-    assert found(findings, "proxy").state == "ok"
+    assert found(findings, "proxy").state == "no"
     certificates = found(findings, "certificates")
     assert certificates.state == "no"
     assert certificates.remedy == "correct or unset SSL_CERT_FILE"
@@ -137,7 +140,13 @@ def engine(tmp_path: Path) -> Iterator[None]:
 
     class Info(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = json.dumps({"Version": "99.1"}).encode()
+            told = {
+                "Version": "99.1",
+                "SecurityOptions": ["name=seccomp", "name=rootless"],
+                "CgroupDriver": "systemd",
+                "CgroupVersion": "2",
+            }
+            body = json.dumps(told).encode()
             self.send_response(200)
             self.send_header("content-length", str(len(body)))
             self.end_headers()
@@ -162,6 +171,7 @@ def test_another_trial_on_the_same_engine_is_said_with_the_mark_that_helps(envir
     alone = found(examine(environ, []), "docker")
     assert alone.state == "ok"
     assert "engine 99.1" in alone.text
+    assert "rootless, cgroup v2 by systemd" in alone.text
     other = presence.announce(environ["DOCKER_HOST"], "another")
     assert other is not None
     try:
