@@ -271,10 +271,16 @@ class _Parter:
                     continue
                 if spans is None or not any(_within(spans, at_ns) for at_ns in moments):
                     left[group].append(key)
-        for group, keys in left.items():
-            rivals = [other for other, others in left.items() if other != group and set(keys) & set(others)]
-            if len(keys) == 1 and not rivals and open_calls[keys[0]] is not None:
-                self._own(group, keys[0])
+        # As many boxes as conversations: each has its own, so one that is found is nobody else's.
+        each_has_one = len(left) == len(bare)
+        while single := next((group for group, keys in left.items() if len(keys) == 1), None):
+            key = left.pop(single)[0]
+            rivals = [group for group, keys in left.items() if key in keys]
+            contested = any(len(left[group]) == 1 for group in rivals)
+            for group in rivals:
+                left[group].remove(key)
+            if open_calls[key] is not None and not contested and (each_has_one or not rivals):
+                self._own(single, key)
 
     def _join_alone(self) -> None:
         """One environment of a harness, and one conversation, alone with each other from begin to end."""

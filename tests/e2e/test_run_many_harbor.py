@@ -73,12 +73,12 @@ def test_terminus_2_without_an_id_is_three_trials_with_their_containers(docker_e
     script = (
         harbor.typed("echo {task}", HELLO),
         harbor.typed("cat /work/hello.txt"),
-        harbor.typed("ls /"),
+        *(harbor.typed(f"ls /{folder}") for folder in ("", "work", "logs")),
         harbor.typed(done=True),
         harbor.typed(done=True),
     )
     slow = [Step(text=step.text, head_delay_s=0.4) for step in script]
     outcome, run, names = side_by_side("terminus-2", slow, docker_engine, tmp_path, *TERMINUS)
-    assert [len(trial.steps) for trial in run.trials] == [5] * TASKS, (outcome.told(), run.unassigned)
+    assert [len(trial.steps) for trial in run.trials] == [7] * TASKS, (outcome.told(), run.unassigned)
     assert [len(trial.environment.container_ids) for trial in run.trials] == [1] * TASKS, outcome.told()
     assert sorted(trial.name or "" for trial in run.trials) == [name.lower() for name in names]

@@ -281,6 +281,15 @@ def test_an_environment_belongs_to_the_conversation_that_never_waited_for_the_mo
     assert (calls(found), boxes(found)) == ([set(one), set(two)], [{box_id("a")}, {box_id("b")}])
 
 
+def test_an_environment_that_is_told_is_no_choice_for_the_others() -> None:
+    """One moment tells the first; the other conversation's is what is left."""
+    crowd = Crowd()
+    one, two = side_by_side(crowd, moments=(0.95, 0.55))
+    crowd.asked("a", 2.6, "tmux capture-pane")
+    found = parted(crowd)
+    assert (calls(found), boxes(found)) == ([set(one), set(two)], [{box_id("a")}, {box_id("b")}])
+
+
 def test_environments_that_either_conversation_may_have_worked_in_are_not_guessed() -> None:
     crowd = Crowd()
     one, two = side_by_side(crowd, moments=(0.95, 0.55))
