@@ -8,8 +8,8 @@ upstream_ended, clean}
 
 `max_wait_s`: the longest time from a byte of the client to the next of the upstream; `max_gap_s`: the longest between
 two reads of the upstream with no byte of the client between them; each with the moment at which it began.  The first
-wait is the TLS handshake's first flight.  `clean`: the last bytes of the upstream were a whole TLS record (an alert, as
-close_notify is one, is not told from data), None where they were no TLS.
+wait is the TLS handshake's first flight.  `clean`: the last that the upstream said has the shape of TLS's close_notify;
+None where it spoke no TLS.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Opaque(Account):
                     "max_gap_s": self._max_gap[0] / 1e9 if self._max_gap[1] else None,
                     "max_gap_ns": self._max_gap[1] or None,
                     "upstream_ended": self._upstream_ended,
-                    "clean": None if self._records is None else self._records.whole,
+                    "clean": None if self._records is None else self._records.closed,
                 },
                 tunnel,
             )

@@ -51,9 +51,11 @@ def test_a_wait_is_from_the_clients_byte_to_the_upstreams_and_a_gap_between_two_
     assert told["upstream_ended"] is True
 
 
-def test_an_end_within_a_record_is_not_clean() -> None:
-    assert end_of(("up", b"x", 0), ("down", record(10), 1))["clean"] is True
-    assert end_of(("up", b"x", 0), ("down", record(10)[:-1], 1))["clean"] is False
+def test_an_end_without_close_notify_is_not_clean() -> None:
+    goodbye = record(19)
+    assert end_of(("up", b"x", 0), ("down", record(10) + goodbye, 1))["clean"] is True
+    assert end_of(("up", b"x", 0), ("down", record(10), 1))["clean"] is False
+    assert end_of(("up", b"x", 0), ("down", goodbye[:-1], 1))["clean"] is False
 
 
 def test_what_never_came_is_null() -> None:

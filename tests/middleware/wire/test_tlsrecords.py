@@ -21,6 +21,7 @@ def test_any_cut_of_the_same_bytes_says_the_same(sizes: list[int], cuts: list[in
         ends.feed(wire[at:cut])
         at = cut
     assert ends.whole is True
+    assert ends.closed is (sizes[-1] == 19)
 
 
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=5), left=st.integers(1, 40))
@@ -29,11 +30,17 @@ def test_a_stream_that_ends_within_a_record_is_not_whole(sizes: list[int], left:
     cut = wire[: len(wire) - min(left, sizes[-1])]
     ends = RecordEnds()
     ends.feed(cut)
-    assert ends.whole is False
+    assert (ends.whole, ends.closed) == (False, False)
 
 
 @given(data=st.binary(min_size=5, max_size=200).filter(lambda data: data[0] not in range(20, 25)))
 def test_what_is_no_tls_is_not_known(data: bytes) -> None:
     ends = RecordEnds()
     ends.feed(data)
-    assert ends.whole is None
+    assert (ends.whole, ends.closed) == (None, None)
+
+
+def test_an_alert_of_tls_1_2_is_told_by_its_type() -> None:
+    ends = RecordEnds()
+    ends.feed(b"\x15\x03\x03\x00\x1a" + b"x" * 26)
+    assert ends.closed is True
