@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -102,12 +103,12 @@ def test_a_login_token_arrives_and_a_resumed_session_is_a_trial_of_its_own(
         command = clients.claude_command("say hello")
         for resumed in (False, True):
             if resumed:
-                command = [*clients.claude_command("and again"), "--resume", runs[0].outcome.json()["session_id"]]
+                command = [*clients.claude_command("and again"), "--resume", str(runs[0].outcome.json()["session_id"])]
             before = len(server.model_calls)
             kept = tmp_path / f"kept{len(runs)}"
             runs.append(run_under(command, environment, project, kept=kept, prefix=loopback_only))
             new = [call for call in server.model_calls[before:] if not call.side]
-            lengths.append([len(call.json()["messages"]) for call in new])
+            lengths.append([len(cast("list[object]", call.json()["messages"])) for call in new])
             assert all((call.header("authorization") or "").startswith("Bearer ") for call in new)
     first, second = runs
     for under in runs:
