@@ -224,7 +224,7 @@ def child_environment(
         changes[name] = (value, why)
     if proxy is not None:
         why = "--via connect: each TLS connection is dialled by fairtrial, through the proxy that stood here before"
-        changes |= {name: (proxy, why) for name in ("HTTPS_PROXY", "https_proxy")}
+        changes |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), (proxy, why))
     changes["TRACEPARENT"] = (
         f"00-{trace.trace_id}-{trace.root_span_id}-{trace.flags}",
         "the trial's span; continues the incoming trace" if trace.parent_span_id else "the trial's span, a new trace",

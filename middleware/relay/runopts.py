@@ -80,7 +80,8 @@ def parse(arguments: Sequence[str]) -> RunOptions:
     command = [*space.command, *command]
     if not command:
         raise UsageError("There is no command to run.", remedy="Write it after `--`: fairtrial run -- COMMAND …")
-    if space.via == "connect" and (beside := [name for name in ("upstream", "route", "adapt") if getattr(space, name)]):
+    beside = [name for name in ("upstream", "route", "adapt") if getattr(space, name)]
+    if space.via == "connect" and beside:
         raise UsageError(
             f"--{beside[0]} has no meaning with --via connect: the command keeps its own addresses.",
             remedy=f"Leave --{beside[0]} out, or say --via base-url.",
@@ -205,8 +206,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--via",
         choices=("base-url", "connect"),
         default="base-url",
-        help="base-url (the default): *_BASE_URL lead to a door, calls are read. connect: HTTPS_PROXY leads to one; the "
-        "command keeps its URLs, and of its connections are seen name, connect, TLS, bytes, gaps and cuts",
+        help="base-url (the default): *_BASE_URL lead to a door, calls are read. connect: HTTPS_PROXY leads to one, the "
+        "command keeps its URLs; seen of its connections are name, connect, TLS, bytes, gaps, cuts",
     )
     traffic.add_argument(
         "--adapt",
