@@ -62,6 +62,8 @@ from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.docker import DOOR as DOCKER_DOOR
 from fairtrial.middleware.wire.docker import DockerTracker
 from fairtrial.middleware.wire.exchange import ExchangeTracker
+from fairtrial.middleware.wire.opaque import DOOR as CONNECT_DOOR
+from fairtrial.middleware.wire.opaque import OpaqueTracker
 from fairtrial.middleware.wire.session import KeyDigest
 
 FINISH_PLAIN_S: Final = 0.05
@@ -163,8 +165,13 @@ class ObservedTrial:
         )
         self._at_the_end: list[str] = []
         """What the relay noted while the command ran, and the user should know."""
+        self._opaque_tracker = OpaqueTracker(
+            Source("door.egress", self._book.take, host=self._host, trial=hello.trial), trial=hello.trial, at=begun
+        )
         self._engine_conns: set[int] = set()
         """Connections through the Docker door."""
+        self._opaque_conns: set[int] = set()
+        """Connections through the connect door."""
         self._collectors: Collectors | None = None
         self._traces: Traces | None = None
         settings = config.load(hello.config, {}, {}).export
@@ -271,8 +278,17 @@ class ObservedTrial:
 
     def take(self, record: feed.Record) -> None:
         """Handle one record of the feed that is neither HELLO nor BYE."""
-        if record.kind == feed.Kind.OPEN and str(record.json().get("door")).startswith(DOCKER_DOOR):
-            self._engine_conns.add(record.conn)
+        if record.kind == feed.Kind.OPEN:
+            door = str(record.json().get("door"))
+            if door.startswith(DOCKER_DOOR):
+                self._engine_conns.add(record.conn)
+            elif door == CONNECT_DOOR:
+                self._opaque_conns.add(record.conn)
+        if record.conn in self._opaque_conns:
+            self._opaque_tracker.take(record)
+            if record.kind == feed.Kind.CLOSE:
+                self._opaque_conns.discard(record.conn)
+            return
         if record.conn in self._engine_conns:
             self._engine_tracker.take(record)
             if record.kind == feed.Kind.CLOSE:
@@ -317,7 +333,12 @@ class ObservedTrial:
 
     async def finish(self, closed: Literal["normal", "incomplete"]) -> None:
         """Close the books: late evidence, verdict, store, `--json`, answer."""
-        for door, tracker in (("door.model", self._tracker), ("door.docker", self._engine_tracker)):
+        trackers = (
+            ("door.model", self._tracker),
+            ("door.docker", self._engine_tracker),
+            ("door.egress", self._opaque_tracker),
+        )
+        for door, tracker in trackers:
             try:
                 tracker.close()
             except Exception as error:  # noqa: BLE001 - the verdict is due whatever a tracker does

@@ -401,6 +401,42 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
 # --- containers and cgroups -----------------------------------------------------------------------------------------
 
 
+class OpaqueConnection(Value, frozen=True, kw_only=True):
+    """A tunnel through the connect door has ended, or never stood; durations s, sizes bytes, nothing of it was read."""
+
+    kind: ClassVar[str] = "connection.ended"
+    host: str = ""
+    port: int | None = None
+    provider: str | None = None
+    """Whose model API the host is, where it is a known one."""
+    started_wall_ns: int = 0
+    ok: bool = False
+    """It was dialled."""
+    stage: str | None = None
+    """Where a dial failed: dns, proxy, connect."""
+    dns: float | None = None
+    connect: float | None = None
+    tls: float | None = None
+    """From the client's first byte to the upstream's first."""
+    via_proxy: str | None = None
+    remote: str | None = None
+    duration: float | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    max_wait: float | None = None
+    """The longest time from a byte of the client to the upstream's next one."""
+    max_gap: float | None = None
+    """The longest time between two reads of the upstream without a byte of the client between."""
+    silent: float | None = None
+    """From the last byte of either side to the end."""
+    closed_by: Literal["client", "upstream", "fairtrial"] | None = None
+    close_kind: str | None = None
+    cut: bool | None = None
+    """The upstream ended first and without TLS's close_notify; None where that cannot be told."""
+    errno: int | str | None = None
+    error: str | None = None
+
+
 class ContainerSeen(Value, frozen=True, kw_only=True):
     """A container of the trial was found; limits as the runtime reports them."""
 
@@ -728,6 +764,7 @@ VALUES: Final[dict[str, type[Value]]] = {
         DoorState,
         AttemptStarted,
         AttemptEnded,
+        OpaqueConnection,
         ContainerSeen,
         ContainerEvent,
         ExecStarted,

@@ -276,6 +276,38 @@ class Call(Record, frozen=True, kw_only=True):
     attempts: list[Attempt] = []
 
 
+class Connection(Record, frozen=True, kw_only=True):
+    """One connection through the connect door (`--via connect`): what can be known of it without reading it.
+
+    `tls` is the first wait of the handshake; `max_wait` from a byte of the client to the upstream's next, `max_gap`
+    between two of the upstream; `silent` from the last byte to the end.  `cut`: the upstream ended it first, and
+    without TLS's close_notify.
+    """
+
+    host: str
+    port: int | None = None
+    provider: str | None = None
+    started: str | None = None
+    ok: bool = False
+    stage: str | None = None
+    dns: float | None = None
+    connect: float | None = None
+    tls: float | None = None
+    via_proxy: str | None = None
+    remote: str | None = None
+    duration: float | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    max_wait: float | None = None
+    max_gap: float | None = None
+    silent: float | None = None
+    closed_by: ClosedBy | None = None
+    close_kind: str | None = None
+    cut: bool | None = None
+    errno: str | None = None
+    error: str | None = None
+
+
 class Tool(Record, frozen=True, kw_only=True):
     """One tool call of a step."""
 
@@ -516,6 +548,8 @@ class Trial(Record, frozen=True, kw_only=True):
     verdict: Verdict | None = None
     steps: list[Step] = []
     side_calls: list[Call] = []
+    connections: list[Connection] = []
+    """Of `--via connect`."""
     unassigned: dict[str, int] = {}
     coverage: Coverage = Coverage()
 

@@ -21,11 +21,13 @@ class DoorPolicy:
     """What differs between doors.
 
     `client_eof`: what a client's FIN means while a request is in flight: `gone` (TCP model door), `half` (TCP
-    Docker door), `unix` (POLLHUP tells the two apart).  `docker`: its unframed 200 opens a tunnel.
+    Docker door), `unix` (POLLHUP tells the two apart).  `docker`: its unframed 200 opens a tunnel.  `connect`: each
+    connection is a CONNECT that the door itself answers once its upstream is dialled.
     """
 
     client_eof: Literal["gone", "half", "unix"] = "gone"
     docker: bool = False
+    connect: bool = False
 
 
 class HeadRefused(Exception):

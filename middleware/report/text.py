@@ -23,7 +23,7 @@ from fairtrial.middleware.core.records import (
     Trial,
     Verdict,
 )
-from fairtrial.middleware.report.tables import PEAK_MARKS, steps_table
+from fairtrial.middleware.report.tables import PEAK_MARKS, connection_rows, steps_table, table_lines
 from fairtrial.middleware.report.words import (
     at_step,
     because,
@@ -61,6 +61,9 @@ def ending_lines(trial: Trial, *, verbose: bool = False, stored: bool = True) ->
             count = len(verdict.present)
             extra = f"; {plural(count, 'outside event')} did not matter" if count else ""
             return [f"{PREFIX}passed, {plural(len(trial.steps), 'step')}{extra}{tail}"]
+        if trial.connections:
+            opaque = f"{plural(len(trial.connections), 'connection')}, whose calls were not read (--via connect)"
+            return [f"{PREFIX}passed, {opaque}{tail}"]
         if _no_call_came(trial, verdict):
             if not trial.coverage.doors:
                 # Inside another run, or unable to open a door: the sentence says which, and where to look.
@@ -108,6 +111,12 @@ def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False) ->
         lines += wrapped(f"memory peak: {', '.join(marks)}", width)
     if trial.side_calls:
         lines.append(f"  beside the steps: {_side_calls(trial.side_calls)}")
+    if trial.connections:
+        lines += [
+            "",
+            "CONNECTIONS",
+            *table_lines(connection_rows(trial.connections), width=width if cut_tables else None),
+        ]
     if trial.unassigned:
         counts = ", ".join(f"{printable(name)} {count}" for name, count in sorted(trial.unassigned.items()))
         lines.append(f"  not assigned to this trial: {counts}")

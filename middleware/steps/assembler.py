@@ -59,6 +59,7 @@ from fairtrial.middleware.steps.identity import extends, session_key
 from fairtrial.middleware.steps.placed import Assembly, Placed
 from fairtrial.middleware.steps.roles import assign_roles
 from fairtrial.middleware.steps.tools import Span, Tools
+from fairtrial.middleware.steps.tunnels import connections
 from fairtrial.middleware.steps.watched import coverage
 from fairtrial.middleware.steps.window import Windows, container_facts
 
@@ -111,6 +112,7 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
     trial = structs.replace(
         _trial(trial_id, own, records, ends),
         side_calls=side_calls,
+        connections=connections(placed),
         unassigned=unassigned,
         coverage=coverage(placed, calls, ends.ended_ns),
     )

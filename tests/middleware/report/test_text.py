@@ -11,6 +11,7 @@ from fairtrial.middleware.core.records import (
     Attempt,
     Blame,
     Call,
+    Connection,
     ContainerUse,
     Coverage,
     EndedAs,
@@ -246,3 +247,14 @@ def test_the_sign_before_a_memory_peak_is_explained_where_it_stands() -> None:
         for step in trial.steps
     ]
     assert "  memory peak: ≥ at least this" in show_lines(msgspec.structs.replace(trial, steps=steps))
+
+
+def test_a_pass_with_opaque_connections_is_one_line_and_show_lists_them() -> None:
+    trial = msgspec.structs.replace(
+        passed_without_calls(), connections=[Connection(host="api.anthropic.com", port=443, ok=True)]
+    )
+    (line,) = ending_lines(trial)
+    assert line.startswith(f"{PREFIX}passed, 1 connection, whose calls were not read (--via connect)")
+    shown = show_lines(trial)
+    assert "CONNECTIONS" in shown
+    assert any("api.anthropic.com:443" in row for row in shown)
