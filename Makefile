@@ -4,7 +4,9 @@
 #   make demo     the main job on a scripted agent, offline        make setup    .venv from the locked list (the others call it)
 #   make test     all tests that this machine can run              make check    format, lint, types, who imports whom
 #   make bench    the budgets, measured                           make fix      format and fix what a tool can fix
+#   make test-all the dear tests too: Harbor; says what it could not run and why
 #   make e2e      only the tests with real clients                 make lock     write the locked list anew from pyproject.toml
+#   make matrix   every cause and look-alike done for real, and what fairtrial made of it
 #   make e2e-tools  the real clients that tests/e2e drives         make jaeger   a Jaeger to look at traces (STORAGE=badger keeps them)
 #   make jaeger-build  only build it, for the tests, where Go is   make clean    remove what these verbs made
 #   make actionlint-build  the linter of GitHub workflows, for the tests, where Go is
@@ -28,7 +30,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python /usr/
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help setup demo test e2e e2e-tools jaeger jaeger-build actionlint-build check fix bench lock clean
+.PHONY: help setup demo test test-all matrix e2e e2e-tools jaeger jaeger-build actionlint-build check fix bench lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -60,6 +62,16 @@ demo: setup
 # ARGS goes to pytest: make test ARGS='tests/middleware -k framing'
 test: setup
 	@$(BIN)/python -m pytest $(ARGS)
+
+# What could not be installed is said by tools.sh; the tests that need it are in the list of skips at the end.
+test-all: setup
+	@bash tests/e2e/tools.sh || true
+	@bash tests/e2e/tools.sh harbor || true
+	@FAIRTRIAL_ALL=1 $(BIN)/python -m pytest -rs $(ARGS)
+
+# ARGS: names or families of scenarios, --told, --at-once N
+matrix: setup
+	@$(BIN)/python -m tests.matrix $(ARGS)
 
 e2e: setup e2e-tools
 	@$(BIN)/python -m pytest tests/e2e $(ARGS)

@@ -15,21 +15,22 @@ import asyncio
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from fairtrial.collectors.cgroup_coverage import COVERAGE_SOURCE, coverage, network_coverage
 from fairtrial.collectors.cgroup_files import CgroupFiles, CgroupVanished, Counters
-from fairtrial.collectors.doorbell import Bell, EventfdBell, PollBells
+from fairtrial.collectors.cgroup_reading import reading
+from fairtrial.collectors.disk import DiskProbe
+from fairtrial.collectors.doorbell import STALL_US, Bell, EventfdBell, PollBells
 from fairtrial.collectors.network import NetworkCounters
 from fairtrial.collectors.parse.cgroup_v1 import MemoryParts
 from fairtrial.collectors.parse.proc import Traffic
 from fairtrial.collectors.readings import Bucket, Edge
 from fairtrial.middleware.core.clock import Instant
-from fairtrial.middleware.core.observations import CgroupReading, CoverageChanged, OomKill, Subject
+from fairtrial.middleware.core.observations import CoverageChanged, OomKill, PidsHit, Subject
 from fairtrial.middleware.core.records import PeakKind
 from fairtrial.middleware.core.sink import Source
 
-COVERAGE_SOURCE: Final = "collector.cgroup"
-NETWORK_SOURCE: Final = "collector.network"
 TICK_S: Final = 0.1
 _BURST_STEP_S: Final = 0.002
 _BURST_SLOW_STEP_S: Final = 0.01
@@ -37,7 +38,16 @@ _BURST_FAST_NS: Final = 50_000_000
 _BURST_NS: Final = 250_000_000
 _PIDS_EVERY: Final = 2
 _TRAFFIC_EVERY: Final = 5
+_DISK_EVERY: Final = 10
 _REFRESH_EVERY: Final = 20
+
+
+class Tasks(NamedTuple):
+    """Tasks (threads too) of a cgroup: all, and of processes that started after a model's first and newest reply."""
+
+    all: int
+    since_first_reply: int | None
+    since_last_reply: int | None
 
 
 class Surroundings(Protocol):
@@ -63,6 +73,10 @@ class Surroundings(Protocol):
         """The cgroup is gone."""
         ...
 
+    def tasks_in(self, container_id: str) -> Tasks | None:
+        """How many tasks it holds now, and since when."""
+        ...
+
 
 class CgroupWatcher:
     """One cgroup.  `container_id` is "own" for the command's own; `shared` says who else lives in it."""
@@ -76,6 +90,7 @@ class CgroupWatcher:
         network_source: Source,
         files: CgroupFiles,
         network: NetworkCounters | None,
+        disk: DiskProbe | None = None,
         surroundings: Surroundings,
         on_reset: Callable[[str], None],
         born_with_us: bool,
@@ -91,11 +106,13 @@ class CgroupWatcher:
         self._source = source
         self._network_source = network_source
         self._network = network
+        self._disk = disk
         self._surroundings = surroundings
         self._on_reset = on_reset
         self._shared = shared
         self._ticks = phase
         self._bell: Bell | None = None
+        self._more_bells: list[Bell] = []
         self._bell_why: str | None = None
         self._burst: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -103,6 +120,7 @@ class CgroupWatcher:
         self._groups: int | None = 0 if born_with_us else None
         self._local_oom: int | None = 0 if born_with_us else None
         self._pids_hits: int | None = 0 if born_with_us else None
+        self._stalled_s = 0.0
         self._sampled_peak: int | None = None
         self._ring_parts: MemoryParts | None = None
         self._traffic: tuple[int, Traffic] | None = None
@@ -113,6 +131,7 @@ class CgroupWatcher:
         self._last_tcp: tuple[int | None, int | None] = (None, None)
         self._changes = Bucket(per_s=4, burst=8)
         self._change_due = False
+        self._censuses = Bucket(per_s=1, burst=2)
         self._said_garbled = False
 
     # --- start and end ------------------------------------------------------------------------------------------
@@ -129,56 +148,34 @@ class CgroupWatcher:
                     self._bell = EventfdBell(directory, self.ring, self._loop)
             except OSError as error:
                 self._bell_why = f"no doorbell ({error.strerror}): kills are seen by sampling every {TICK_S} s"
+        for file, arm, ring in (
+            (self.files.pids_events, bells.arm, self._on_pids_hit),
+            (self.files.memory_pressure, bells.arm_pressure, self._on_pressure),
+        ):
+            if self._shared is not None and ring == self._on_pressure:
+                continue  # everybody's pressure says little of this trial
+            try:
+                if file is not None:
+                    self._more_bells.append(arm(file, ring))
+            except OSError:
+                pass  # these two only bring a reading forward that the sampler or the next edge takes anyway
         self.reading("baseline")
         self._cover()
         if self.files.resets_shared_peak:
             self._on_reset(self.container_id)
 
     def _cover(self) -> None:
-        missing = self.files.missing
-        limits: list[str] = []
-        if self._bell_why is not None:
-            limits.append(self._bell_why)
-        if self._shared is not None:
-            limits.append(self._shared)
-        if self._last is not None and self._last.limit_bytes is None and self.files.memory_dir is not None:
-            limits.append("no memory limit is set")
-        counted = self.files.kill_counter is not None
-        self._coverage("memory", on=counted, why=missing.get("kills") or missing.get("memory"), limits=limits)
-        self._coverage("cpu", on="cpu.stat" not in missing and "cpu" not in missing, why=missing.get("cpu"), limits=[])
-        self._coverage("disk", on="disk" not in missing and "blkio" not in missing, why=missing.get("blkio"), limits=[])
-        watched = self._network is not None
-        why: str | None = None
-        if self._network is None:
-            why = "the network namespace could not be looked at"
-        elif self._network.shared:
-            why = "partial: the network namespace is shared with other processes, bytes are not counted"
-        self._network_source.emit(
-            CoverageChanged(
-                source=NETWORK_SOURCE,
-                families=["network"],
-                state="on" if watched else "off",
-                why=why,
-                container_id=self.container_id,
-            ),
-            subject=self._subject,
+        told = coverage(
+            self.files,
+            container_id=self.container_id,
+            no_bell=self._bell_why,
+            shared=self._shared,
+            limit_bytes=None if self._last is None else self._last.limit_bytes,
+            looks_at_disks=self._disk is not None,
         )
-
-    def _coverage(self, family: str, *, on: bool, why: str | None, limits: list[str]) -> None:
-        if on:
-            text = "partial: " + "; ".join(limits) if limits else None
-        else:
-            text = why or "its files cannot be read"
-        self._source.emit(
-            CoverageChanged(
-                source=COVERAGE_SOURCE,
-                families=[family],
-                state="on" if on else "off",
-                why=text,
-                container_id=self.container_id,
-            ),
-            subject=self._subject,
-        )
+        for change in told:
+            self._source.emit(change, subject=self._subject)
+        self._network_source.emit(network_coverage(self._network, self.container_id), subject=self._subject)
 
     def close(self) -> None:
         """Let go of files, doorbell and timers; safe to call twice."""
@@ -186,11 +183,15 @@ class CgroupWatcher:
         if self._burst is not None:
             self._burst.cancel()
             self._burst = None
-        if self._bell is not None:
-            self._bell.close()
-            self._bell = None
+        for bell in (self._bell, *self._more_bells):
+            if bell is not None:
+                bell.close()
+        self._bell = None
+        self._more_bells.clear()
         if self._network is not None:
             self._network.close()
+        if self._disk is not None:
+            self._disk.close()
         self.files.close()
 
     def _vanish(self) -> None:
@@ -330,6 +331,8 @@ class CgroupWatcher:
                 self._change()
             if self._ticks % _TRAFFIC_EVERY == 0:
                 self._look_at_traffic()
+            if self._disk is not None and self._ticks % _DISK_EVERY == 0:
+                self._disk.look()
             if self._ticks % _REFRESH_EVERY == 0:
                 self._remember(self.files.counters(take_peak=False))
         except CgroupVanished:
@@ -344,7 +347,25 @@ class CgroupWatcher:
         moved = self._pids_hits is not None and hits > self._pids_hits
         self._pids_hits = hits
         if moved:
+            self._tell_tasks(hits)
             self._change()
+
+    def _tell_tasks(self, hits: int) -> None:
+        """Who was there when a fork was refused; thinned like the readings."""
+        if not self._censuses.take():
+            return
+        tasks = self._surroundings.tasks_in(self.container_id)
+        self._source.emit(
+            PidsHit(
+                container_id=self.container_id,
+                hits=hits,
+                limit=self.files.pids_limit(),
+                tasks=None if tasks is None else tasks.all,
+                since_first_reply=None if tasks is None else tasks.since_first_reply,
+                since_last_reply=None if tasks is None else tasks.since_last_reply,
+            ),
+            subject=self._subject,
+        )
 
     def _look_at_traffic(self) -> None:
         if self._network is None:
@@ -360,6 +381,28 @@ class CgroupWatcher:
                 self._rate = rate
         self._traffic = (at_ns, traffic)
         self._last_traffic = traffic
+
+    def _on_pids_hit(self) -> None:
+        """`pids.events` moved: a fork was refused."""
+        if self.gone:
+            return
+        try:
+            self._look_at_pids()
+        except CgroupVanished:
+            self._vanish()
+
+    def _on_pressure(self) -> None:
+        """Processes stand still for memory, here or in another cgroup: write it while it lasts."""
+        if self.gone:
+            return
+        try:
+            stalled_s = self.files.memory_stalled_s()
+        except CgroupVanished:
+            self._vanish()
+            return
+        if stalled_s is not None and stalled_s - self._stalled_s >= STALL_US / 1e6:
+            self._stalled_s = stalled_s
+            self._change()
 
     def _change(self) -> None:
         """A counter of harm moved: write it, but no storm of readings (the counters are cumulative)."""
@@ -393,6 +436,8 @@ class CgroupWatcher:
             self._last_tcp = (tcp.retransmitted_segments, tcp.failed_attempts)
         self._remember(counters)
         self._write(edge, counters, at=self._last_at)
+        if self._disk is not None:
+            self._disk.look(edge)
         self._sampled_peak = counters.usage_bytes
         self._rate = None
         # Set back for this descriptor or cgroup: a `last` reading must not repeat the peak of the step before.
@@ -401,6 +446,7 @@ class CgroupWatcher:
     def _remember(self, counters: Counters) -> None:
         self._last = counters
         self._last_at = Instant(time.time_ns(), time.monotonic_ns())
+        self._stalled_s = max(self._stalled_s, counters.psi_memory_s or 0.0)
         if counters.pids_max_hits is not None:
             self._pids_hits = max(self._pids_hits or 0, counters.pids_max_hits)
 
@@ -419,42 +465,15 @@ class CgroupWatcher:
         kills = counters.oom_kill
         if kills is not None and self._kills is not None:
             kills = max(kills, self._kills)
-        self._source.emit(
-            CgroupReading(
-                container_id=self.container_id,
-                edge=edge,
-                memory_current=counters.usage_bytes,
-                memory_peak=peak,
-                memory_peak_kind=published,
-                memory_sampled_peak=sampled,
-                memory_limit=counters.limit_bytes,
-                memory_anon=counters.parts.anon_bytes,
-                memory_file=counters.parts.file_bytes,
-                memory_shmem=counters.parts.shmem_bytes,
-                memory_inactive_file=counters.parts.inactive_file_bytes,
-                memory_max_hits=counters.limit_hits,
-                swap_current=counters.swap_bytes,
-                oom_kill=kills,
-                oom=counters.oom,
-                oom_group_kill=counters.oom_group_kill,
-                cpu_used=counters.cpu_used_s,
-                cpu_throttled=counters.cpu_throttled_s,
-                cpu_throttled_periods=counters.cpu_throttled_periods,
-                psi_cpu=counters.psi_cpu_s,
-                psi_memory=counters.psi_memory_s,
-                psi_io=counters.psi_io_s,
-                pids_current=counters.pids_current,
-                pids_limit=counters.pids_limit,
-                pids_max_hits=counters.pids_max_hits,
-                disk_written=counters.disk_written_bytes,
-                egress_bytes=None if traffic is None else traffic.sent_bytes,
-                ingress_bytes=None if traffic is None else traffic.received_bytes,
-                egress_rate_max=None if self._rate is None else round(self._rate, 1),
-                tcp_retrans=retrans,
-                tcp_attempt_fails=fails,
-                populated=counters.populated,
-            ),
-            subject=self._subject,
-            wall_ns=at.wall_ns,
-            mono_ns=at.mono_ns,
+        value = reading(
+            counters,
+            container_id=self.container_id,
+            edge=edge,
+            peak=(peak, published),
+            sampled_peak=sampled,
+            kills=kills,
+            traffic=traffic,
+            rate=self._rate,
+            tcp=(retrans, fails),
         )
+        self._source.emit(value, subject=self._subject, wall_ns=at.wall_ns, mono_ns=at.mono_ns)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -55,6 +55,8 @@ class Counters:
     parts: MemoryParts = _NO_PARTS
     swap_bytes: int | None = None
     limit_hits: int | None = None
+    high_hits: int | None = None
+    under_oom: bool | None = None
     oom: int | None = None
     oom_kill: int | None = None
     oom_group_kill: int | None = None
@@ -63,6 +65,7 @@ class Counters:
     cpu_throttled_periods: int | None = None
     psi_cpu_s: float | None = None
     psi_memory_s: float | None = None
+    psi_memory_full_s: float | None = None
     psi_io_s: float | None = None
     pids_current: int | None = None
     pids_limit: int | None = None
@@ -105,9 +108,15 @@ class CgroupFiles:
                 self._open("disk", blkio.path / "io.stat")
             elif not self._open("disk", blkio.path / "blkio.throttle.io_service_bytes_recursive"):
                 self._open("disk", blkio.path / "blkio.throttle.io_service_bytes")
+        self.pids_events: Path | None = (
+            None if pids is None or "pids.events" not in self._fds else pids.path / "pids.events"
+        )
+        self.memory_pressure: Path | None = None
         if places.unified is not None:
             for name in ("cpu.pressure", "memory.pressure", "io.pressure", "cgroup.events"):
                 self._open(name, places.unified / name)
+            if "memory.pressure" in self._fds:
+                self.memory_pressure = places.unified / "memory.pressure"
 
     @property
     def v2_memory(self) -> bool:
@@ -154,6 +163,7 @@ class CgroupFiles:
             self._open("limit", path / "memory.limit_in_bytes")
             self._open("kills", path / "memory.oom_control")
             self._open("failcnt", path / "memory.failcnt")
+            self._open("kernel", path / "memory.kmem.usage_in_bytes")
             peak = path / "memory.max_usage_in_bytes"
             if may_reset and self._open("peak", peak, os.O_RDWR):
                 # The first reading is the peak since birth; setting back begins after it.
@@ -199,12 +209,23 @@ class CgroupFiles:
         raw = self._raw("pids.events")
         return None if raw is None else find_flat(raw, b"max")
 
+    def pids_limit(self) -> int | None:
+        """The limit of tasks; None: none set, or not readable."""
+        raw = self._raw("pids.max")
+        return None if raw is None else parse_count_or_max(raw)
+
+    def memory_stalled_s(self) -> float | None:
+        """How long at least one process stood still for memory; one pread."""
+        return self._pressure("memory.pressure")[0]
+
     def memory_parts(self) -> MemoryParts:
         """What the memory consists of now; one pread, some ten microseconds."""
         raw = self._raw("memory.stat")
         if raw is None:
             return MemoryParts()
-        return cgroup_v2.parse_memory_stat(raw) if self._v2_memory else cgroup_v1.parse_memory_stat(raw)
+        if self._v2_memory:
+            return cgroup_v2.parse_memory_stat(raw)
+        return replace(cgroup_v1.parse_memory_stat(raw), slab_bytes=self._number("kernel"))
 
     def own_limit(self) -> int | None:
         """The limit set on this very cgroup; None: none set, or not readable."""
@@ -240,21 +261,24 @@ class CgroupFiles:
         peak, kind = self._peak(take=take_peak)
         parts = self.memory_parts()
         limits = [x for x in (self.own_limit(), parts.hierarchical_limit_bytes, self._ancestor_limit) if x is not None]
-        oom = oom_kill = group = hits = None
+        oom = oom_kill = group = hits = high = None
+        under_oom: bool | None = None
         raw = self._raw("kills")
         if raw is not None and self._v2_memory:
             events = cgroup_v2.parse_memory_events(raw)
-            oom, oom_kill, group, hits = events.oom, events.oom_kill, events.oom_group_kill, events.max
+            oom, oom_kill, group = events.oom, events.oom_kill, events.oom_group_kill
+            hits, high = events.max, events.high
         elif raw is not None:
-            oom_kill = cgroup_v1.parse_oom_control(raw).oom_kill
+            control = cgroup_v1.parse_oom_control(raw)
+            oom_kill, under_oom = control.oom_kill, control.under_oom
             hits = self._number("failcnt")
         swap = self._number("swap") if self._v2_memory else parts.swap_bytes
         used_ns, throttling = self._cpu()
+        stalled_s, all_stalled_s = self._pressure("memory.pressure")
         raw_disk = self._raw("disk")
         written: int | None = None
         if raw_disk is not None:
             written = cgroup_v2.parse_io_written(raw_disk) if self._v2_io else cgroup_v1.parse_blkio_written(raw_disk)
-        raw_limit = self._raw("pids.max")
         raw_events = self._raw("cgroup.events")
         populated = None if raw_events is None else find_flat(raw_events, b"populated")
         return Counters(
@@ -265,17 +289,20 @@ class CgroupFiles:
             parts=parts,
             swap_bytes=swap,
             limit_hits=hits,
+            high_hits=high,
+            under_oom=under_oom,
             oom=oom,
             oom_kill=oom_kill,
             oom_group_kill=group,
             cpu_used_s=None if used_ns is None else used_ns / 1e9,
             cpu_throttled_s=None if throttling.throttled_ns is None else throttling.throttled_ns / 1e9,
             cpu_throttled_periods=throttling.throttled_periods,
-            psi_cpu_s=self._pressure("cpu.pressure"),
-            psi_memory_s=self._pressure("memory.pressure"),
-            psi_io_s=self._pressure("io.pressure"),
+            psi_cpu_s=self._pressure("cpu.pressure")[0],
+            psi_memory_s=stalled_s,
+            psi_memory_full_s=all_stalled_s,
+            psi_io_s=self._pressure("io.pressure")[0],
             pids_current=self._number("pids.current"),
-            pids_limit=None if raw_limit is None else parse_count_or_max(raw_limit),
+            pids_limit=self.pids_limit(),
             pids_max_hits=self.pids_hits(),
             disk_written_bytes=written,
             populated=None if populated is None else populated == 1,
@@ -306,12 +333,16 @@ class CgroupFiles:
             return (stat.used_ns if used is None else used), stat.throttling
         return used, cgroup_v1.parse_cpu_stat(raw)
 
-    def _pressure(self, name: str) -> float | None:
+    def _pressure(self, name: str) -> tuple[float | None, float | None]:
+        """How long at least one process stood still, and how long all did, s."""
         raw = self._raw(name)
         try:
-            return None if raw is None else parse_pressure(raw).some_us / 1e6
+            told = None if raw is None else parse_pressure(raw)
         except ValueError:
-            return None
+            return None, None
+        if told is None:
+            return None, None
+        return told.some_us / 1e6, None if told.full_us is None else told.full_us / 1e6
 
     def close(self) -> None:
         """Close every descriptor; safe to call twice."""

@@ -3,7 +3,9 @@
 In: /proc/PID/cgroup of the process and /proc/self/mountinfo of ours.  Out: a directory per controller, or the reason
 why there is none.  No mount point, no driver and no depth is assumed: cgroupfs (`/docker/ID`), systemd
 (`/system.slice/docker-ID.scope`), nested engines and bind mounts of a part of a hierarchy differ only in what these two
-files say.  A path out of what we have mounted (`/../…`, a foreign cgroup namespace) is unreadable, not guessed.
+files say.  A path out of what we have mounted (`/../…`, a foreign cgroup namespace) is unreadable, not guessed.  Where
+the host's hierarchy is mounted into our own namespace (its root reads `/../..` then) the kernel does not tell the names
+between, so the directory at that depth is looked for, and believed only if the process is in it.
 
 With `must_contain` (a container id) a path without that id is refused: files are written there (`cgroup_files.py`), and
 a wrong path would reset or read somebody else's counters.  What it cannot do: find a cgroup of another machine; a pid
@@ -12,7 +14,8 @@ from a remote engine fails the id test and is said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -22,6 +25,7 @@ from fairtrial.collectors.parse.proc import CgroupLine, Mount, parse_cgroup, par
 CONTROLLERS: Final = ("memory", "cpu", "cpuacct", "pids", "blkio")
 """v1 names; in v2 all of them are the one directory."""
 MIN_ID_LENGTH: Final = 12
+_DEEPEST: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +60,12 @@ def locate(pid: int | str, *, proc: Path, root: Path = Path("/"), must_contain: 
     if must_contain is not None and len(must_contain) < MIN_ID_LENGTH:
         raise ValueError(f"{must_contain!r} is too short for a container id")
     raw = (proc / str(pid) / "cgroup").read_bytes()
-    return places_of(raw, proc=proc, root=root, must_contain=must_contain)
+    return places_of(raw, proc=proc, root=root, must_contain=must_contain, pid=pid)
 
 
-def places_of(raw: bytes, *, proc: Path, root: Path = Path("/"), must_contain: str | None = None) -> CgroupPlaces:
+def places_of(
+    raw: bytes, *, proc: Path, root: Path = Path("/"), must_contain: str | None = None, pid: int | str | None = None
+) -> CgroupPlaces:
     """The same from the text of a /proc/PID/cgroup, whose process may be gone.  Raises OSError without /proc."""
     lines = parse_cgroup(raw)
     mounts = parse_mountinfo((proc / "self" / "mountinfo").read_bytes())
@@ -69,12 +75,12 @@ def places_of(raw: bytes, *, proc: Path, root: Path = Path("/"), must_contain: s
     unified: Place | str = "no cgroup v2 line"
     for line in lines:
         if line.hierarchy == 0:
-            unified = _place(line, _v2_mounts(mounts), root, must_contain, v2=True)
+            unified = _place(line, _v2_mounts(mounts), root, must_contain, v2=True, pid=pid)
     v1_memory = False
     for controller in CONTROLLERS:
         line_v1 = next((line for line in lines if controller in line.controllers), None)
         if line_v1 is not None:
-            found = _place(line_v1, _v1_mounts(mounts, controller), root, must_contain, v2=False)
+            found = _place(line_v1, _v1_mounts(mounts, controller), root, must_contain, v2=False, pid=pid)
         else:
             found = unified
         if isinstance(found, str):
@@ -143,7 +149,13 @@ def _cut(path: str, must_contain: str | None) -> str | None:
 
 
 def _place(
-    line: CgroupLine, mounts: tuple[Mount, ...], root: Path, must_contain: str | None, *, v2: bool
+    line: CgroupLine,
+    mounts: tuple[Mount, ...],
+    root: Path,
+    must_contain: str | None,
+    *,
+    v2: bool,
+    pid: int | str | None,
 ) -> Place | str:
     path = _cut(line.path, must_contain)
     if path is None:
@@ -154,6 +166,9 @@ def _place(
     for mount in mounts:
         below = _below(path, mount.root)
         if below is None:
+            there = _searched(line.path, path, mount, root, pid)
+            if there is not None:
+                return Place(path=there, mount=root / mount.mount_point.lstrip("/"), v2=v2)
             why = f"{path} lies outside of what is mounted at {mount.mount_point} (another cgroup namespace)"
             continue
         top = root / mount.mount_point.lstrip("/")
@@ -173,3 +188,50 @@ def _below(path: str, mount_root: str) -> str | None:
     else:
         return None
     return None if ".." in below.split("/") else below
+
+
+def _searched(whole: str, path: str, mount: Mount, root: Path, pid: int | str | None) -> Path | None:
+    """The directory of `path` below a mount that begins above our cgroup namespace; None when there is none.
+
+    Both are told from the namespace's root on: `/../x` in a mount of `/../..` lies one unknown name below its top.
+    `whole` is where the process itself is, maybe below `path`.
+    """
+    ups, tail = _climb(path)
+    mounted_ups, mounted_tail = _climb(mount.root)
+    unknown = mounted_ups - ups
+    if pid is None or mounted_tail or unknown <= 0 or unknown > _DEEPEST:
+        return None
+    number = os.getpid() if pid == "self" else int(pid)
+    rest = whole[len(path) :].strip("/")
+    for directory in _at_depth(root / mount.mount_point.lstrip("/"), unknown):
+        found = directory / tail if tail else directory
+        try:
+            inside = (found / rest / "cgroup.procs").read_text().split()
+        except OSError:
+            continue
+        if str(number) in inside:
+            return found
+    return None
+
+
+def _climb(path: str) -> tuple[int, str]:
+    """How many levels a path climbs, and what follows."""
+    parts = [part for part in path.split("/") if part]
+    ups = 0
+    while ups < len(parts) and parts[ups] == "..":
+        ups += 1
+    return ups, "/".join(parts[ups:])
+
+
+def _at_depth(top: Path, depth: int) -> Iterator[Path]:
+    """All directories so many levels below."""
+    if depth == 0:
+        yield top
+        return
+    try:
+        with os.scandir(top) as entries:
+            folders = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return
+    for folder in folders:
+        yield from _at_depth(folder, depth - 1)

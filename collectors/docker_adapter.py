@@ -4,13 +4,15 @@ In: where the engine is.  Out: decoded JSON, each event of a container as it com
 the stream.  Importing the SDK takes a third of a second and happens in the thread.  Nothing here judges or keeps state
 of containers; that is `docker_events.py`.  A silent, slow or broken engine costs a thread its time, never the loop.
 
-Reconnecting asks for the events since the last one, minus an overlap; the daemon keeps only 256 of them and none over
-its own restart, so whether the last known event was replayed is reported with the return.
+Reconnecting asks for the events since the last one, minus an overlap; what that can cost is `docker_continuity.py`'s.
+An engine whose API is older than 1.40, or whose oldest is newer than the newest known, is not spoken to, and why is
+said in one sentence; one that knows more than we do is spoken to in the newest version that is known to both.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import socket
 import sys
@@ -21,7 +23,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from fairtrial.collectors.parse.docker import EventFacts, parse_event, parse_stamp
+from fairtrial.collectors.engine_api import ApiRange, NotSpoken, choose
+from fairtrial.collectors.engine_process import EngineProcess, listening_process
+from fairtrial.collectors.parse.docker import ID, EventFacts, names_no_id, parse_event, parse_stamp
 
 if TYPE_CHECKING:
     from docker.client import DockerClient
@@ -32,7 +36,19 @@ _JOIN_S: Final = 0.1
 _OVERLAP_NS: Final = 1_000_000_000
 _BACKOFF_S: Final = (0.1, 0.2, 0.5, 1.0, 2.0)
 _MOMENT_S: Final = 0.15
+_GONE: Final = 404
+_OLDEST_PATH: Final = "1.40"
+"""Only `/version` without a version is asked by it."""
+_UNFIT_WAIT_S: Final = 30.0
 _LOCAL_SCHEMES: Final = ("unix://", "http+unix://")
+
+
+class _NotFound:
+    """See `NOT_FOUND`."""
+
+
+NOT_FOUND: Final = _NotFound()
+"""The engine's own answer that it knows no such container or exec; None means that it did not answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,11 +69,28 @@ class DockerUpstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """`skew_ns`: its clock minus ours, 0 for a local one."""
+    """`skew_ns`: its clock minus ours, 0 for a local one; `process`: who listens, of a local one that can be told."""
 
     engine_id: str | None
     version: str | None
     skew_ns: int
+    api_version: str | None = None
+    process: EngineProcess | None = None
+
+    def restarted_since(self, before: EngineFacts) -> bool | None:
+        """Whether this is another process than `before`; None where that cannot be told."""
+        if self.process is None or before.process is None:
+            return None
+        return self.process != before.process
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedContainer:
+    """One row of the engine's list; `created_ns` is whole seconds of its clock."""
+
+    id: str
+    running: bool
+    created_ns: int | None
 
 
 class Listener(Protocol):
@@ -69,6 +102,10 @@ class Listener(Protocol):
 
     def on_event(self, event: EventFacts) -> None:
         """One event of a container; replayed ones come again."""
+        ...
+
+    def on_strange(self, what: str) -> None:
+        """An event was left out; a clause for people."""
         ...
 
     def on_down(self, why: str) -> None:
@@ -92,6 +129,10 @@ class DockerAdapter:
         self._workers = 0
         self._threads: list[threading.Thread] = []
         self._skew_ns = 0
+        self._version: str | None = None
+        """Of the API, as chosen at the first meeting with the engine that is there now."""
+        self._process: EngineProcess | None = None
+        """Who listened at the last knock."""
 
     def start(self) -> None:
         """Begin in threads; returns at once."""
@@ -106,20 +147,24 @@ class DockerAdapter:
     # --- questions ----------------------------------------------------------------------------------------------
 
     async def container(self, container_id: str) -> object:
-        """GET /containers/ID/json, None when it is gone or the engine did not answer in time."""
+        """GET /containers/ID/json; `NOT_FOUND` when it is gone, None when the engine did not answer in time."""
+        if ID.match(container_id) is None:
+            return NOT_FOUND  # it would become another path
         return await self._ask(lambda client: client.api.inspect_container(container_id))
 
     async def exec(self, exec_id: str) -> object:
-        """GET /exec/ID/json, None as above."""
+        """GET /exec/ID/json; `NOT_FOUND` and None as above."""
+        if ID.match(exec_id) is None:
+            return NOT_FOUND
         return await self._ask(lambda client: client.api.exec_inspect(exec_id))
 
-    async def running(self) -> list[str] | None:
-        """Ids of the running containers, None when the engine did not answer."""
-        found = await self._ask(lambda client: client.api.containers(quiet=True))
+    async def listed(self, *, everything: bool) -> list[ListedContainer] | None:
+        """The running containers, with `everything` also the stopped ones; None when the engine did not answer."""
+        found = await self._ask(lambda client: client.api.containers(all=everything))
         if not isinstance(found, list):
             return None
-        rows = cast("list[dict[str, object]]", found)
-        return [str(row["Id"]) for row in rows if "Id" in row]
+        rows = cast("list[object]", found)
+        return [row for row in map(_row, rows) if row is not None]
 
     async def _ask(self, call: Callable[[DockerClient], object]) -> object:
         if self._closed.is_set():
@@ -141,9 +186,11 @@ class DockerAdapter:
             try:
                 if client is None:
                     client = self._client()
+                else:
+                    self._knock()  # the SDK leaves a socket open when nobody listens
                 future.set_result(call(client))
-            except Exception:  # noqa: BLE001 - a thread's outermost frame: every failure of the SDK is "no answer"
-                future.set_result(None)
+            except Exception as error:  # noqa: BLE001 - a thread's outermost frame: what the SDK raises is "no answer"
+                future.set_result(NOT_FOUND if getattr(error, "status_code", None) == _GONE else None)
         if client is not None:
             client.close()
 
@@ -158,8 +205,12 @@ class DockerAdapter:
             door.settimeout(CALL_TIMEOUT_S)
             try:
                 door.connect("/" + path.lstrip("/"))
+            except PermissionError as error:
+                why = f"{self._upstream.url}: {error.strerror} for uid {os.geteuid()} (is it in the group `docker`?)"
+                raise OSError(error.errno, why) from None
             except OSError as error:
                 raise OSError(error.errno, f"{self._upstream.url}: {error.strerror or error}") from None
+            self._process = listening_process(door)
 
     def _client(self) -> DockerClient:
         self._knock()
@@ -176,9 +227,20 @@ class DockerAdapter:
         if up.tls_ca or up.tls_cert:
             pair = (up.tls_cert, up.tls_key) if up.tls_cert and up.tls_key else None
             tls = TLSConfig(client_cert=pair, ca_cert=up.tls_ca, verify=up.tls_verify)
-        client = docker.DockerClient(base_url=up.url, version="auto", timeout=cast("int", CALL_TIMEOUT_S), tls=tls)
-        client.api.trust_env = False  # a proxy of the environment is not for an engine that was named by address
-        return client
+
+        def speaking(version: str | None) -> DockerClient:
+            timeout = cast("int", CALL_TIMEOUT_S)
+            client = docker.DockerClient(base_url=up.url, version=version, timeout=timeout, tls=tls)
+            client.api.trust_env = False  # a proxy of the environment is not for an engine that was named by address
+            return client
+
+        if self._version is None:
+            asking = speaking(_OLDEST_PATH)
+            try:
+                self._version = choose(ApiRange.of(asking.api.version(api_version=False)))
+            finally:
+                asking.close()
+        return speaking(self._version)
 
     def _tell(self, call: Callable[..., None], *args: object, **kwargs: object) -> None:
         loop = self._loop
@@ -195,6 +257,7 @@ class DockerAdapter:
         client: DockerClient | None = None
         while not self._closed.is_set():
             why = "the engine closed the event stream"
+            wait_s = _BACKOFF_S[min(losses, len(_BACKOFF_S) - 1)]
             try:
                 if client is None:
                     client = self._client()
@@ -206,9 +269,13 @@ class DockerAdapter:
                 for raw in events:
                     event = parse_event(raw)
                     if event is None:
+                        if names_no_id(raw):
+                            self._tell(self._listener.on_strange, "the engine told of a container by what is no id")
                         continue
                     self._since_ns = max(self._since_ns, event.at_ns - self._skew_ns)
                     self._tell(self._listener.on_event, event)
+            except NotSpoken as error:
+                why, wait_s = str(error), _UNFIT_WAIT_S
             except Exception as error:  # noqa: BLE001 - a thread's outermost frame: the loss is reported with its reason
                 why = _reason(error)
             if self._stream is not None:
@@ -221,7 +288,8 @@ class DockerAdapter:
             if client is not None:
                 client.close()
                 client = None
-            self._closed.wait(_BACKOFF_S[min(losses, len(_BACKOFF_S) - 1)])
+            self._version = None  # the next engine there may be another one
+            self._closed.wait(wait_s)
             losses += 1
         if client is not None:
             client.close()
@@ -239,6 +307,8 @@ class DockerAdapter:
             engine_id=identity if isinstance(identity, str) and identity else None,
             version=version if isinstance(version, str) else None,
             skew_ns=self._skew_ns,
+            api_version=self._version,
+            process=self._process,
         )
 
     def _subscribe(self, client: DockerClient) -> Iterator[object]:
@@ -288,6 +358,21 @@ class _Closable:
                 self._stream.close()
         except Exception:  # noqa: BLE001 - closing what is already broken may fail in any way; the thread is a daemon
             return
+
+
+def _row(row: object) -> ListedContainer | None:
+    """One row of GET /containers/json; None without an id."""
+    if not isinstance(row, dict):
+        return None
+    told = cast("dict[str, object]", row)
+    container_id, created = told.get("Id"), told.get("Created")
+    if not isinstance(container_id, str) or ID.match(container_id) is None:
+        return None
+    return ListedContainer(
+        id=container_id,
+        running=told.get("State", "running") in ("running", "paused", "restarting"),
+        created_ns=created * 1_000_000_000 if isinstance(created, int) else None,
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -1,12 +1,16 @@
-"""Doorbells of the kernel: a wake-up within milliseconds when memory runs out in a cgroup.
+"""Doorbells of the kernel: a wake-up within milliseconds when memory runs out in a cgroup, or another limit is hit.
 
 In: the directory or an open file of a cgroup.  Out: a call on the event loop for each ring.  A ring is a reason to
 *read*, never a count: one kill rings several times, and v1 rings before the kill and once more when the cgroup goes.
 
 v1: an eventfd registered with `cgroup.event_control`.  v2: EPOLLPRI on `memory.events`, which asyncio's selectors do
-not know, so all v2 files share one epoll whose own descriptor is watched.
+not know, so all such files share one epoll whose own descriptor is watched.  `pids.events` rings in both versions.
+PSI: a trigger written into a `*.pressure` file rings at most once a window in which processes stood still for longer
+than a threshold; hybrid hosts have these files too.  It needs CAP_SYS_RESOURCE (or a kernel that gives it to others).
+Asking whether a trigger fired takes the news away, and the loop's own poll asks through our epoll: so which one it was
+is lost, and each wake-up rings all of them.
 **Source:** kernel Documentation/admin-guide/cgroup-v1/memory.rst section 9, cgroup-v2.rst "memory.events"; kernfs poll
-stays ready until the file was read through its own offset (pread does not re-arm it).
+stays ready until the file was read through its own offset (pread does not re-arm it); accounting/psi.rst.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ from typing import Final, Protocol
 Ring = Callable[[], None]
 
 _READ_BYTES: Final = 4096
+STALL_US: Final = 100_000
+WINDOW_US: Final = 1_000_000
 
 
 class Bell(Protocol):
@@ -90,16 +96,41 @@ class PollBells:
         self._loop = loop
         self._epoll: select.epoll | None = None
         self._rings: dict[int, Ring] = {}
+        self._pressed: set[int] = set()
 
     def arm(self, file: Path, ring: Ring) -> PollBell:
         """Raises OSError when the file cannot be polled (EPERM: it is no cgroup file)."""
+        return self._register(os.open(file, os.O_RDONLY | os.O_CLOEXEC), ring)
+
+    def arm_pressure(self, file: Path, ring: Ring) -> PollBell:
+        """Rings while processes of the cgroup stand still for more than `STALL_US` of `WINDOW_US`.
+
+        Raises OSError when the kernel takes no trigger (no such file, no PSI, no privilege).
+        """
+        fd = os.open(file, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            # Nothing is written into what is no kernel file: an ordinary one cannot be polled.
+            self._poller.register(fd, select.EPOLLPRI)
+            self._poller.unregister(fd)
+            os.write(fd, f"some {STALL_US} {WINDOW_US}\0".encode())
+        except OSError:
+            os.close(fd)
+            raise
+        bell = self._register(fd, ring)
+        self._pressed.add(fd)
+        return bell
+
+    @property
+    def _poller(self) -> select.epoll:
         if self._epoll is None:
             self._epoll = select.epoll()
             self._loop.add_reader(self._epoll.fileno(), self._on_readable)
-        fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return self._epoll
+
+    def _register(self, fd: int, ring: Ring) -> PollBell:
         try:
             os.read(fd, _READ_BYTES)
-            self._epoll.register(fd, select.EPOLLPRI | select.EPOLLERR)
+            self._poller.register(fd, select.EPOLLPRI | select.EPOLLERR)
         except OSError:
             os.close(fd)
             raise
@@ -109,6 +140,7 @@ class PollBells:
     def drop(self, fd: int) -> None:
         """Stop watching a descriptor; the bell closes it."""
         self._rings.pop(fd, None)
+        self._pressed.discard(fd)
         if self._epoll is not None:
             try:
                 self._epoll.unregister(fd)
@@ -127,7 +159,12 @@ class PollBells:
                 os.read(fd, _READ_BYTES)  # re-arms
             except OSError:
                 self.drop(fd)  # removed: it would ring for ever
-            ring()
+            if fd not in self._pressed:
+                ring()
+        for fd in tuple(self._pressed):
+            pressed = self._rings.get(fd)
+            if pressed is not None:
+                pressed()
 
     def close(self) -> None:
         """Disarm what is left."""

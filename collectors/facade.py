@@ -9,38 +9,27 @@ Runs in the observer process, on its event loop; costs are in `collectors/__init
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
-
-from fairtrial.collectors.cgroup import TICK_S, CgroupWatcher
-from fairtrial.collectors.cgroup_files import CgroupFiles
-from fairtrial.collectors.cgroup_paths import CgroupPlaces, locate, places_of
+from fairtrial.collectors.cgroup import TICK_S, Tasks
 from fairtrial.collectors.docker_adapter import DockerUpstream
-from fairtrial.collectors.docker_events import DockerEvents, container_seen
-from fairtrial.collectors.doorbell import PollBells
+from fairtrial.collectors.docker_events import DockerEvents
+from fairtrial.collectors.edges import CallEdge, Edges
 from fairtrial.collectors.host import HostProbe
 from fairtrial.collectors.kernel_log import KernelLog
-from fairtrial.collectors.membership import Join
-from fairtrial.collectors.network import NetworkCounters
 from fairtrial.collectors.parse.docker import ContainerFacts
-from fairtrial.collectors.parse.proc import parse_stat
 from fairtrial.collectors.process_tree import ProcessTree
-from fairtrial.collectors.readings import Bucket, Edge
 from fairtrial.collectors.victims import OWN, KnownExec, VictimJoiner
+from fairtrial.collectors.watched_cgroups import WatchedCgroups
 from fairtrial.middleware.core import clock
-from fairtrial.middleware.core.observations import ContainerSeen, CoverageChanged, Host, MutationSeen, Subject
+from fairtrial.middleware.core.observations import ContainerSeen, CoverageChanged, Host, MutationSeen
 from fairtrial.middleware.core.sink import Sink, Source
 
 __all__ = ["Collectors", "DockerUpstream"]
 
-_EDGES_PER_S: Final = 20
-_EDGE_BURST: Final = 20
-_SYNC_WATCHERS: Final = 1
 _BIG_CGROUP: Final = 500
 _OTHERS_EVERY: Final = 5
 """Ticks between two looks for other trials on the engine."""
@@ -48,6 +37,8 @@ _BIG_CGROUP_EVERY: Final = 10
 _RECONCILE_TICKS: Final = 150
 _GRACE_S: Final = 1.0
 _QUIET_NS: Final = 250_000_000
+_REPLY_SLACK_S: Final = 0.25
+"""We hear of a reply's end after the agent does, and a process's start is told in hundredths of a second."""
 _IN_FLIGHT_S: Final = 0.03
 _NOT_UP_S: Final = 0.1
 
@@ -78,18 +69,13 @@ class Collectors:
         root: Path = Path("/"),
         kernel_log: Path = Path("/dev/kmsg"),
     ) -> None:
-        self._trial_id = trial_id
         self._started_wall_ns = started_wall_ns
         self._oom_kill_at_start = oom_kill_at_start
-        self._proc = proc
-        self._root = root
-        self._on_mutation = on_mutation
 
         def source(name: str) -> Source:
             return Source(f"collector.{name}", sink, host=host, trial=trial_id)
 
         self._cgroup_source = source("cgroup")
-        self._network_source = source("network")
         self._docker_source = source("docker_events")
         self._host = HostProbe(source("vmstat"), proc)
         self._tree = ProcessTree(proc)
@@ -114,21 +100,26 @@ class Collectors:
                 others_at_start=others_at_start,
                 on_count=on_container_count,
             )
-        self._watchers: dict[str, CgroupWatcher] = {}
-        self._counted: dict[str, int] = {}
-        self._namespaces: dict[int, str] = {}
-        self._directories: dict[Path, str] = {}
-        self._bells: PollBells | None = None
-        self._own: CgroupPlaces | None = None
+        self._cgroups = WatchedCgroups(
+            self._cgroup_source,
+            source("network"),
+            trial_id=trial_id,
+            from_ns=self._from_ns,
+            tree=self._tree,
+            surroundings=self,
+            on_mutation=on_mutation,
+            proc=proc,
+            root=root,
+        )
+        self._edges = Edges(self._edge_now)
         self._own_size = 0
         self._child: int | None = None
-        self._child_cgroup = b""
         self._kills_at_start: int | None = None
         self._sampler: asyncio.Task[None] | None = None
-        self._edges = Bucket(per_s=_EDGES_PER_S, burst=_EDGE_BURST)
-        self._late_edge: asyncio.TimerHandle | None = None
-        self._late_name: Literal["call_started", "call_ended"] = "call_ended"
-        self._reset_said = False
+        # One that takes over has not seen the first reply: every process may then be the model's doing.
+        self._first_reply_s: float | None = None if resumed_wall_ns is None else 0.0
+        self._replied_s: float | None = None
+        """When a model's reply ended, s since boot: a process that started later may be its doing."""
         self._broken = False
         self._ticks = 0
 
@@ -136,13 +127,12 @@ class Collectors:
 
     async def start(self) -> None:
         """Baselines first, then everything else; takes a few milliseconds."""
-        self._bells = PollBells(asyncio.get_running_loop())
         at_start = self._oom_kill_at_start
         self._kills_at_start = self._host.oom_kill() if at_start is None else at_start
         now = clock.now()
         ago_ns = max(0, now.wall_ns - self._started_wall_ns)
         self._host.begin(at_start, clock.Instant(self._started_wall_ns, now.mono_ns - ago_ns))
-        self._watch_own("self")
+        self._cgroups.start()
         self._kernel_log.start()
         if self._docker is not None:
             self._docker.start()
@@ -166,55 +156,21 @@ class Collectors:
         """The command under test runs; it is watched in its own cgroup if that is not ours."""
         self._child = pid
         self._tree.look(pid)
-        self._follow_child()
-
-    def _follow_child(self) -> None:
-        """Watch the cgroup that the command is in now: a wrapper (systemd-run, cgexec, a shell) may move it after its
-        start, and on a busy machine that comes after our first look."""
-        raw = self._child_lives_in()
-        if raw is None or raw == self._child_cgroup:
-            return  # where it was last seen is where it was
-        self._child_cgroup = raw
-        places = places_of(raw, proc=self._proc, root=self._root)
-        if self._own is not None and places.hierarchy_path != self._own.hierarchy_path:
-            self._watch_own(str(self._child))
+        self._cgroups.follow(pid)
 
     def child_seen_in(self, cgroup: str) -> None:
-        """The run process saw the command in this cgroup (the text of its /proc/PID/cgroup) while we could not look yet.
-
-        Of no weight while the command lives: then it is asked where it is now.
-        """
-        if self._own is None or self._child is None or self._child_lives_in() is not None:
-            return
-        try:
-            places = places_of(cgroup.encode("utf-8", "surrogateescape"), proc=self._proc, root=self._root)
-        except (OSError, ValueError):
-            return
-        if places.hierarchy_path != self._own.hierarchy_path:
-            self._watch_own(str(self._child), places)
-
-    def _child_lives_in(self) -> bytes | None:
-        """Its /proc/PID/cgroup; None once it is over: a process that exits is shown in the root of each v1 hierarchy."""
-        if self._child is None:
-            return None
-        folder = self._proc / str(self._child)
-        try:
-            raw = (folder / "cgroup").read_bytes()
-            return None if parse_stat((folder / "stat").read_bytes()).exiting else raw
-        except (OSError, ValueError):
-            return None
+        """The run process saw the command in this cgroup (text of its /proc/PID/cgroup) while we could not look yet."""
+        self._cgroups.seen_in(cgroup)
 
     def edge(self, name: Literal["call_started", "call_ended", "end"]) -> None:
         """Write readings now; a storm of edges is thinned to 20 a second, the last one of it is kept."""
+        if name == "call_ended":
+            self._replied_s = time.clock_gettime(time.CLOCK_BOOTTIME) - _REPLY_SLACK_S
+            self._first_reply_s = self._replied_s if self._first_reply_s is None else self._first_reply_s
         if name == "end":
             self._edge_now("end")
-        elif self._edges.take():
-            self._edge_now(name)
         else:
-            self._late_name = name
-            if self._late_edge is None:
-                loop = asyncio.get_running_loop()
-                self._late_edge = loop.call_later(self._edges.wait_s(), self._edge_late)
+            self._edges.take(name)
 
     async def finish(self, deadline_s: float) -> None:
         """Wait for late events where a container was watched, then take the last readings."""
@@ -242,19 +198,17 @@ class Collectors:
                 docker.say_unjudged()
             if docker.joined:
                 await self._until(self._quiet, _GRACE_S, deadline_ns)
+            docker.end_watch()
         if self._unread_kills():
             await self._until(lambda: not self._unread_kills(), _IN_FLIGHT_S, deadline_ns)
         self._kernel_log.drain()
         self._joiner.close()
-        for watcher in list(self._watchers.values()):
-            watcher.reading("last")
+        self._cgroups.read_last()
         self._host.edge("last")
 
     async def close(self) -> None:
         """Let go of everything; safe to call twice."""
-        if self._late_edge is not None:
-            self._late_edge.cancel()
-            self._late_edge = None
+        self._edges.close()
         if self._sampler is not None:
             self._sampler.cancel()
             try:
@@ -265,40 +219,15 @@ class Collectors:
         if self._docker is not None:
             self._docker.close()
         self._kernel_log.close()
-        for watcher in self._watchers.values():
-            watcher.close()
-        self._watchers.clear()
-        if self._bells is not None:
-            self._bells.close()
+        self._cgroups.close()
         self._host.close()
 
     # --- edges and ticks ----------------------------------------------------------------------------------------
 
-    def _edge_late(self) -> None:
-        self._late_edge = None
-        self._edges.take()
-        self._edge_now(self._late_name)
-
-    def _edge_now(self, name: Literal["call_started", "call_ended", "end"]) -> None:
-        self._follow_child()
+    def _edge_now(self, name: CallEdge | Literal["end"]) -> None:
+        self._cgroups.follow()
         self._host.edge(name)
-        # The newest container first: it is the likeliest to have worked in the step, and `own` is its least telling.
-        watchers = list(reversed(self._watchers.values()))
-        # The end is not waited for by anybody's call, and nothing may be read after its `last` reading.
-        at_once = len(watchers) if name == "end" else _SYNC_WATCHERS
-        for watcher in watchers[:at_once]:
-            watcher.reading(name)
-        self._edge_rest(watchers[at_once:], name)
-
-    def _edge_rest(self, watchers: list[CgroupWatcher], name: Edge) -> None:
-        """One per turn of the loop, so that many containers do not hold up the feed."""
-        if watchers:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._edge_one, watchers, name)
-
-    def _edge_one(self, watchers: list[CgroupWatcher], name: Edge) -> None:
-        watchers[0].reading(name)
-        self._edge_rest(watchers[1:], name)
+        self._cgroups.read_all(name)
 
     async def _sample(self) -> None:
         loop = asyncio.get_running_loop()
@@ -313,9 +242,8 @@ class Collectors:
                 self._say_broken(error)
 
     def _tick(self) -> None:
-        self._follow_child()
-        for watcher in list(self._watchers.values()):
-            watcher.tick()
+        self._cgroups.follow()
+        self._cgroups.tick()
         if self._kernel_log.on:
             self._scan()
         if self._docker is not None and self._ticks % _RECONCILE_TICKS == 0:
@@ -336,7 +264,7 @@ class Collectors:
 
     def _scan(self) -> None:
         """Who is whose parent matters only for victims, and those are named by the kernel log."""
-        for container_id, watcher in self._watchers.items():
+        for container_id, watcher in self._cgroups.all.items():
             directory = watcher.files.memory_dir
             if directory is None:
                 continue
@@ -368,195 +296,33 @@ class Collectors:
             return False
         return now - self._kills_at_start > self._joiner.seen
 
-    # --- cgroups ------------------------------------------------------------------------------------------------
-
-    def _watch_own(self, pid: str, places: CgroupPlaces | None = None) -> None:
-        """The command's own cgroup, as found (or as told in `places`).  No counter of it is ever set back."""
-        old = self._watchers.pop(OWN, None)
-        if old is not None:
-            old.close()
-        try:
-            places = places or locate(pid, proc=self._proc, root=self._root)
-        except (OSError, ValueError) as error:
-            self._cgroup_source.emit(
-                CoverageChanged(
-                    source="collector.cgroup",
-                    families=["memory", "cpu", "disk"],
-                    state="off",
-                    why=f"our own cgroup cannot be found: {error}",
-                    container_id=OWN,
-                )
-            )
-            return
-        self._own = places
-        files = CgroupFiles(places, may_reset=False)
-        memory = places.places.get("memory")
-        strangers = None if memory is None else self._tree.outsiders(memory.path, os.getppid())
-        shared = self._sharing(places, strangers or 0)
-        subject = Subject(trial=self._trial_id, container_id=OWN, cgroup=places.hierarchy_path)
-        watcher = self._make_watcher(OWN, subject, files, pid=pid, born_with_us=False, shared=shared)
-        self._cgroup_source.emit(
-            ContainerSeen(
-                container_id=OWN,
-                role="own",
-                init_pid=None if pid == "self" else int(pid),
-                cgroup=places.hierarchy_path,
-                cgroup_version=places.version,
-                memory_limit=files.effective_limit(),
-                oom_group=files.oom_group(),
-                strangers=strangers,
-                join="own",
-            ),
-            subject=subject,
-        )
-        assert self._bells is not None
-        watcher.start(self._bells)
-
-    @staticmethod
-    def _sharing(places: CgroupPlaces, others: int) -> str:
-        """Fairtrial itself is always in there; say who else is."""
-        if places.hierarchy_path == "/":
-            return "the command runs in the root cgroup, which has no limit and holds the whole node"
-        if others:
-            return f"the command's cgroup is shared with fairtrial and {others} other processes"
-        return "the command's cgroup is shared with fairtrial itself"
-
-    def _make_watcher(
-        self,
-        container_id: str,
-        subject: Subject,
-        files: CgroupFiles,
-        *,
-        pid: str,
-        born_with_us: bool,
-        shared: str | None,
-        host_network: bool = False,
-    ) -> CgroupWatcher:
-        try:
-            network: NetworkCounters | None = NetworkCounters(self._proc, int(pid) if pid != "self" else os.getpid())
-        except OSError:
-            network = None
-        if network is not None and host_network:
-            network.shared = True
-        if network is not None and network.namespace is not None and not network.shared:
-            # One namespace, one count: containers that share it would each be charged with all of it.
-            owner = self._namespaces.setdefault(network.namespace, container_id)
-            if owner != container_id and owner in self._watchers and not self._watchers[owner].gone:
-                network.shared = True
-            else:
-                self._namespaces[network.namespace] = container_id
-        watcher = CgroupWatcher(
-            container_id=container_id,
-            subject=subject,
-            source=self._cgroup_source,
-            network_source=self._network_source,
-            files=files,
-            network=network,
-            surroundings=self,
-            on_reset=self._say_reset,
-            born_with_us=born_with_us,
-            shared=shared,
-            phase=len(self._watchers),
-        )
-        self._watchers[container_id] = watcher
-        if files.memory_dir is not None:
-            self._directories[files.memory_dir] = container_id
-        return watcher
-
-    def _say_reset(self, container_id: str) -> None:
-        if self._reset_said:
-            return
-        self._reset_said = True
-        self._on_mutation(
-            MutationSeen(
-                what="memory.max_usage_in_bytes reset",
-                old=None,
-                new="0",
-                why="the true memory peak of each step of a container on cgroup v1",
-                side_effects="other readers of this file see the peak since the last model call, not since the "
-                f"container's start (first done for {container_id[:12]})",
-            )
-        )
-
     # --- Watch: what docker_events.py asks ----------------------------------------------------------------------
 
-    def watch(self, facts: ContainerFacts, *, join: Join) -> ContainerSeen:
+    def watch(self, facts: ContainerFacts, seen: ContainerSeen) -> ContainerSeen:
         """Find and watch the cgroup of a container; what cannot be found is said."""
-        seen = container_seen(facts, join=join)
-        subject = Subject(trial=self._trial_id, container_id=facts.id)
-        why: str | None = None
-        places: CgroupPlaces | None = None
-        try:
-            places = locate(facts.init_pid or 0, proc=self._proc, root=self._root, must_contain=facts.id)
-        except OSError as error:
-            why = f"process {facts.init_pid} of the container is not here: {error.strerror} (ended already, or remote)"
-        except ValueError as error:
-            why = str(error)
-        else:
-            if not places.places and places.unified is None:
-                why = next(iter(places.missing.values()), "no cgroup was found")
-        self.release(facts.id)
-        if places is None or why is not None:
-            self._cgroup_source.emit(
-                CoverageChanged(
-                    source="collector.cgroup",
-                    families=["memory", "cpu", "disk"],
-                    state="off",
-                    why=why,
-                    container_id=facts.id,
-                ),
-                subject=subject,
-            )
-            self._network_source.emit(
-                CoverageChanged(
-                    source="collector.network", families=["network"], state="off", why=why, container_id=facts.id
-                ),
-                subject=subject,
-            )
-            return seen
-        files = CgroupFiles(places, may_reset=True)
-        watcher = self._make_watcher(
-            facts.id,
-            subject,
-            files,
-            pid=str(facts.init_pid),
-            born_with_us=(facts.started_ns or facts.created_ns or self._from_ns) >= self._from_ns,
-            shared=None,
-            host_network=facts.network_mode == "host",
-        )
-        assert self._bells is not None
-        watcher.start(self._bells)
-        if facts.init_pid is not None:
-            self._tree.look(facts.init_pid)
-        return msgspec.structs.replace(
-            seen, cgroup=places.hierarchy_path, cgroup_version=places.version, oom_group=files.oom_group()
-        )
+        return self._cgroups.watch(facts, seen)
 
     def release(self, container_id: str) -> None:
         """A container ended; a later life of it gets a new watcher."""
-        watcher = self._watchers.pop(container_id, None)
-        if watcher is not None:
-            self._counted[container_id] = self._counted.get(container_id, 0) + watcher.kills_seen
-            watcher.close()
+        self._cgroups.release(container_id)
 
     def ring(self, container_id: str) -> None:
         """The runtime's `oom` event: read."""
-        watcher = self._watchers.get(container_id)
+        watcher = self._cgroups.all.get(container_id)
         if watcher is not None:
             watcher.ring()
 
     def settle(self, container_id: str) -> bool:
         """Read what is left of a container that died."""
         self._kernel_log.drain()
-        watcher = self._watchers.get(container_id)
+        watcher = self._cgroups.all.get(container_id)
         if watcher is not None and not watcher.gone:
             watcher.tick()
         return (watcher is None or watcher.gone) and self._joiner.unplaced == 0
 
     def kills_counted(self, container_id: str) -> int:
         """By its cgroup's counter, over all its lives."""
-        watcher = self._watchers.get(container_id)
-        return self._counted.get(container_id, 0) + (0 if watcher is None else watcher.kills_seen)
+        return self._cgroups.kills(container_id)
 
     def victims_named(self, container_id: str) -> list[int]:
         """By the kernel log."""
@@ -569,16 +335,18 @@ class Collectors:
         if self._docker is None or (self._docker.tried and not self._docker.busy):
             return False
         now = self._host.oom_kill()
-        counted = sum(self._counted.values()) + sum(watcher.kills_seen for watcher in self._watchers.values())
-        return now is not None and self._kills_at_start is not None and now - self._kills_at_start > counted
+        return (
+            now is not None
+            and self._kills_at_start is not None
+            and now - self._kills_at_start > self._cgroups.all_kills
+        )
 
     def unexplained_kills(self) -> int | None:
         """Of the node, since our start."""
         now = self._host.oom_kill()
         if now is None or self._kills_at_start is None:
             return None
-        counted = sum(self._counted.values()) + sum(watcher.kills_seen for watcher in self._watchers.values())
-        return now - self._kills_at_start - counted - self._joiner.elsewhere
+        return now - self._kills_at_start - self._cgroups.all_kills - self._joiner.elsewhere
 
     # --- Surroundings: what a watcher asks ----------------------------------------------------------------------
 
@@ -592,7 +360,7 @@ class Collectors:
 
     def on_ring(self, container_id: str) -> None:
         """The victim may still be there: note who is whose parent."""
-        watcher = self._watchers.get(container_id)
+        watcher = self._cgroups.all.get(container_id)
         if watcher is not None and watcher.files.memory_dir is not None and self._kernel_log.on:
             self._tree.scan(watcher.files.memory_dir)
 
@@ -601,9 +369,26 @@ class Collectors:
         if self._docker is not None and delta > 0:
             self._docker.note_kill(container_id)
 
+    def tasks_in(self, container_id: str) -> Tasks | None:
+        """Counted now; it reads one file per process."""
+        watcher = self._cgroups.all.get(container_id)
+        places = None if watcher is None else watcher.files.places.places.get("pids")
+        found = None if places is None else self._tree.census(places.path)
+        if found is None:
+            return None
+
+        def since(at_s: float | None) -> int | None:
+            return None if at_s is None else sum(threads for started_s, threads in found if started_s >= at_s)
+
+        return Tasks(
+            all=sum(threads for _, threads in found),
+            since_first_reply=since(self._first_reply_s),
+            since_last_reply=since(self._replied_s),
+        )
+
     def on_vanished(self, container_id: str) -> None:
         """Its cgroup is gone; the watcher stays for its count of kills."""
-        watcher = self._watchers.get(container_id)
+        watcher = self._cgroups.all.get(container_id)
         if watcher is not None and watcher.files.memory_dir is not None:
             self._tree.forget(watcher.files.memory_dir)
 
@@ -614,15 +399,17 @@ class Collectors:
         if memcg is None or memcg == "/":
             return None
         found = None if self._docker is None else self._docker.find(memcg)
-        if found is None and self._own is not None:
-            own = self._own.hierarchy_path
-            if own is not None and own != "/" and (memcg == own or memcg.startswith(own + "/")):
-                return OWN
+        if found is None:
+            found = next((cid for cid in self._cgroups.all if cid != OWN and cid in memcg), None)
+        own = self._cgroups.own_path
+        if found is None and own is not None and own != "/" and (memcg == own or memcg.startswith(own + "/")):
+            return OWN
         return found
 
     def container_in(self, directory: Path) -> str | None:
-        """By the directory of its memory controller, also after it is gone."""
-        return self._directories.get(directory)
+        """By the directory of its memory controller, also after it is gone; the root cgroup is nobody's."""
+        found = self._cgroups.directories.get(directory)
+        return None if found == OWN and self._cgroups.own_path == "/" else found
 
     def container_of_pids(self, pids: list[int]) -> str | None:
         """By a known first process."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from fairtrial.collectors.parse.flat import find_flat
-from fairtrial.collectors.parse.proc import parse_load1, parse_mem_available, parse_steal_ticks
+from fairtrial.collectors.parse.proc import parse_busy_ticks, parse_load1, parse_mem_available, parse_steal_ticks
 from fairtrial.collectors.parse.psi import parse_pressure
 from fairtrial.collectors.readings import Edge
 from fairtrial.middleware.core import clock
@@ -80,7 +80,7 @@ class HostProbe:
 
     def edge(self, edge: Edge) -> None:
         """Write one observation; about 50 µs."""
-        steal = self._get("stat", parse_steal_ticks)
+        steal, busy = self._get("stat", parse_steal_ticks), self._get("stat", parse_busy_ticks)
         self._source.emit(
             HostCounters(
                 edge=edge,
@@ -90,6 +90,7 @@ class HostProbe:
                 psi_cpu=self._pressure("pressure/cpu"),
                 psi_memory=self._pressure("pressure/memory"),
                 psi_io=self._pressure("pressure/io"),
+                cpu_busy_s=None if busy is None else busy / self._ticks_per_s,
                 load1=self._get("loadavg", parse_load1),
             )
         )

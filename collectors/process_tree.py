@@ -8,6 +8,7 @@ two scans is unknown, and nothing is guessed for it.  Pids are those of our own 
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from fairtrial.collectors.parse.proc import parse_stat
 _MAX_KNOWN: Final = 20_000
 _MAX_NEW_PER_SCAN: Final = 500
 _MAX_DEPTH: Final = 64
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(slots=True)
@@ -29,7 +31,7 @@ class Seen:
     ppid: int
     start_ticks: int
     directory: Path | None = None
-    """The cgroup in which it was first seen."""
+    """The cgroup in which it was last seen."""
 
 
 class ProcessTree:
@@ -54,7 +56,7 @@ class ProcessTree:
             fresh = frozenset(sorted(fresh)[-_MAX_NEW_PER_SCAN:])
         for pid in fresh:
             seen = self.look(pid)
-            if seen is not None and seen.directory is None:
+            if seen is not None:
                 seen.directory = directory
         self._alive[directory] = pids
         return len(pids)
@@ -110,3 +112,18 @@ class ProcessTree:
         self.scan(directory)
         pids = self._alive.get(directory, frozenset())
         return sum(1 for pid in pids if self.descends_from(pid, family) is False)
+
+    def census(self, directory: Path) -> list[tuple[float, int]] | None:
+        """(start in seconds since boot, number of threads) of each process of a cgroup now; None when it is gone."""
+        try:
+            pids = (directory / "cgroup.procs").read_bytes().split()
+        except OSError:
+            return None
+        found: list[tuple[float, int]] = []
+        for pid in pids[:_MAX_KNOWN]:
+            try:
+                line = parse_stat((self._proc / pid.decode() / "stat").read_bytes())
+            except (OSError, ValueError):
+                continue
+            found.append((line.start_ticks / _TICKS_PER_S, line.threads))
+        return found

@@ -23,7 +23,10 @@ from fairtrial.middleware.core.sink import Source
 OWN: Final = "own"
 _WAIT_STEP_S: Final = 0.02
 _WAITS: Final = 25
+_LONG_WAITS: Final = 500
+"""An engine that starts many containers at once may take seconds to say whose one is."""
 _COMMS: Final = 8
+_TWICE_NS: Final = 1_000_000_000
 
 ExecJoin = Literal["process_tree", "only_live_exec", "inferred"]
 
@@ -78,6 +81,7 @@ class VictimJoiner:
         self._tree = tree
         self._context = context
         self._waiting: dict[asyncio.TimerHandle, tuple[VictimRecord, str | None]] = {}
+        self._newest: tuple[int, int] | None = None
         self.joined: dict[str, list[int]] = {}
         """container id -> pids of its victims"""
         self.seen = 0
@@ -97,7 +101,12 @@ class VictimJoiner:
     def take(self, record: VictimRecord) -> None:
         """A victim of any cgroup of this node."""
         self.seen += 1
-        self._settle(record, None, _WAITS)
+        if record.named:
+            # A group kill names its first victim twice, at the beginning and among the members.
+            before, self._newest = self._newest, (record.killed.pid, record.mono_ns)
+            if before is not None and before[0] == record.killed.pid and record.mono_ns - before[1] < _TWICE_NS:
+                return
+        self._settle(record, None, 0)
 
     def _place(self, record: VictimRecord) -> str | None:
         """By the kernel's word if it names this process, else by where the process was seen, else by its parents."""
@@ -115,19 +124,20 @@ class VictimJoiner:
         child = self._context.child_pid()
         return OWN if child is not None and self._tree.descends_from(pid, child) else None
 
-    def _settle(self, record: VictimRecord, container_id: str | None, waits: int) -> None:
+    def _settle(self, record: VictimRecord, container_id: str | None, waited: int) -> None:
         if container_id is None:
             container_id = self._place(record)
             if container_id is not None:
                 self.joined.setdefault(container_id, []).append(record.killed.pid)
-        if waits > 0 and self._early(container_id):
+                waited = 0
+        if waited < (_LONG_WAITS if container_id is None else _WAITS) and self._early(container_id):
             loop = asyncio.get_running_loop()
             handle: asyncio.TimerHandle | None = None
 
             def again() -> None:
                 if handle is not None:
                     self._waiting.pop(handle, None)
-                self._settle(record, container_id, waits - 1)
+                self._settle(record, container_id, waited + 1)
 
             handle = loop.call_later(_WAIT_STEP_S, again)
             self._waiting[handle] = (record, container_id)

@@ -23,11 +23,14 @@ import msgspec
 
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.facade import Collectors
+from fairtrial.collectors.senders import Senders
 from fairtrial.middleware.closing import gate_answer, recover_orphans
 from fairtrial.middleware.core import clock, config
+from fairtrial.middleware.core.config import Thresholds
 from fairtrial.middleware.core.hello import DockerInfo, Hello, parse_hello
 from fairtrial.middleware.core.observations import (
     CoverageChanged,
+    DoorState,
     GapSeen,
     MutationSeen,
     Note,
@@ -46,8 +49,13 @@ from fairtrial.middleware.observer.book import TrialBook
 from fairtrial.middleware.observer.feeding import open_link, read_feed, send
 from fairtrial.middleware.observer.log import TrialLog
 from fairtrial.middleware.observer.machine import start_ticks, write_whole
+from fairtrial.middleware.observer.many import FinishedRun
 from fairtrial.middleware.observer.traces import Traces, traces_asked_for
+from fairtrial.middleware.parted import PartedRun
 from fairtrial.middleware.report.text import PREFIX, ending_lines
+from fairtrial.middleware.steps.parting import Parting, part
+from fairtrial.middleware.steps.run_facts import RunFacts
+from fairtrial.middleware.store.secret import secret_of
 from fairtrial.middleware.store.writer import UNCOMMITTED_S, Owner, StoreWriter
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.docker import DOOR as DOCKER_DOOR
@@ -55,6 +63,7 @@ from fairtrial.middleware.wire.docker import DockerTracker
 from fairtrial.middleware.wire.exchange import ExchangeTracker
 from fairtrial.middleware.wire.opaque import DOOR as CONNECT_DOOR
 from fairtrial.middleware.wire.opaque import OpaqueTracker
+from fairtrial.middleware.wire.session import KeyDigest
 
 FINISH_PLAIN_S: Final = 0.05
 FINISH_STRUCK_S: Final = 0.6
@@ -66,6 +75,10 @@ LEFT_AFTER_S: Final = 3.0
 """How long after the start the traces that earlier processes left are sent."""
 KEPT_OBSERVATIONS: Final = 1500
 """Observations held in memory (3.5 KB each); what is older is read back from the store at the end."""
+OUT_OF_REACH: Final = "bridge.out_of_reach"
+SAID_AT_THE_END: Final = frozenset({OUT_OF_REACH, "bridge.no_network", "bridge.proxy"})
+"""Notes of the relay that nobody could be told of while the command ran."""
+_MOST_SAID_AT_THE_END: Final = 3
 STDOUT: Final = "-"
 """`--json -`: the run process prints the record, since its standard output is not ours."""
 
@@ -119,6 +132,8 @@ class ObservedTrial:
         self._probe: asyncio.Task[None] | None = None
         self._host = this_host()
         self._writer = StoreWriter(Path(hello.store), journal, trial=hello.trial)
+        self._many: FinishedRun | None = None
+        self._facts = RunFacts(hello.trial)
         begun = clock.Instant(hello.wall_ns, hello.mono_ns)
         self._book = TrialBook(
             hello.trial,
@@ -128,12 +143,16 @@ class ObservedTrial:
             begun=begun,
             keep=KEPT_OBSERVATIONS,
             sealed=True,
+            also=self._facts.take,
         )
         self._source = self._book.source
+        secret = secret_of(Path(hello.store))
         self._tracker = ExchangeTracker(
             Source("door.model", self._book.take, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
+            sender_of=Senders().of,
+            keys=None if secret is None else KeyDigest(secret),
             at=begun,
         )
         self._engine_tracker = DockerTracker(
@@ -146,6 +165,8 @@ class ObservedTrial:
         self._opaque_tracker = OpaqueTracker(
             Source("door.egress", self._book.take, host=self._host, trial=hello.trial), trial=hello.trial, at=begun
         )
+        self._at_the_end: list[str] = []
+        """What the relay noted while the command ran, and the user should know."""
         self._engine_conns: set[int] = set()
         """Connections through the Docker door."""
         self._opaque_conns: set[int] = set()
@@ -250,11 +271,7 @@ class ObservedTrial:
 
     def _on_container_count(self, count: int) -> None:
         self._watched = max(self._watched, count)
-        try:
-            self._link.send(feed.encode_json(feed.Kind.WATCHED, {"containers": count}))
-        except OSError:
-            # The run process is gone or busy: it then waits the shorter time, nothing else changes.
-            return
+        self._tell_link({"containers": count})
 
     # --- while it runs ------------------------------------------------------------------------------------------------
 
@@ -296,6 +313,10 @@ class ObservedTrial:
                     self._source.emit(
                         GapSeen(source="relay", families=families, since_ns=at_ns, until_ns=at_ns, why=why)
                     )
+                if event in SAID_AT_THE_END and text is not None:
+                    self._at_the_end.append(str(text))
+                if event == OUT_OF_REACH:  # of a door that was promised: calls from there fail, and are not seen
+                    self._source.emit(DoorState(name="bridge", ok=False, why=str(text)))
                 self._source.emit(Note(event=event, text=None if text is None else str(text), fields=facts))
             case _:
                 self._tracker.take(record)
@@ -324,6 +345,8 @@ class ObservedTrial:
             if tracker.faults:
                 detail = f"{tracker.faults} of them, the last: {tracker.last_fault}"
                 self._journal.note(RecordIgnored(label=door, detail=detail))
+        if (forecast := self._parted()) is not None:
+            self._tell_link({"trials": len(forecast.parts)})
         if self._collectors is not None:
             try:
                 late_s = FINISH_STRUCK_S if self._collectors.struck else FINISH_PLAIN_S
@@ -335,20 +358,59 @@ class ObservedTrial:
         ended = msgspec.structs.replace(self._exit, closed="incomplete" if incomplete else "normal")
         self._book.end(ended, mono_ns=ended_mono_ns)
         written = self._book.mark()
+        parting = self._parted()
         if await asyncio.to_thread(self._writer.flush, FLUSH_S):
-            self._book.verify(written)
+            await asyncio.to_thread(self._book.verify, written, keep=parting is None)
         thresholds = config.load(self._hello.config, {}, {}).verdict
+        if parting is not None and self._writer.failed is None:
+            await self._finish_many(parting, thresholds, ended)
+            return
         self._record = self._book.judge(thresholds)
         await asyncio.to_thread(self._writer.flush, FLUSH_S)
         if closed == "normal":
             lines = ending_lines(self._record, verbose=self._hello.verbose, stored=self._writer.failed is None)
             if self._hello.quiet and self._record.outcome is Outcome.PASSED and len(lines) == 1:
                 lines = []
-            lines += self._complaints(self._record)
+            record = msgspec.json.format(msgspec.json.encode(self._record))
+            lines += self._complaints(record)
             answer: dict[str, object] = {"lines": lines, "gate": gate_answer(self._record)}
             if self._hello.json == STDOUT:
-                answer["record"] = msgspec.json.format(msgspec.json.encode(self._record)).decode()
+                answer["record"] = record.decode()
             await send(self._link, self._journal, feed.Kind.VERDICT, answer)
+
+    def _parted(self) -> Parting | None:
+        """Whether the command ran several trials, as far as can be told now."""
+        try:
+            return part(self._facts, named=self._hello.run is not None)
+        except Exception as error:  # noqa: BLE001 - what cannot be parted stays one trial
+            self._journal.note(RecordIgnored(label="parting", detail=repr(error)))
+            return None
+
+    async def _finish_many(self, parting: Parting, thresholds: Thresholds, ended: TrialEnded) -> None:
+        """Each trial its record; then what a person wants to read after many."""
+        hello = self._hello
+        owner = Owner(hello.pid, self._host.boot_id, start_ticks(hello.pid))
+        parted = PartedRun(self._facts, parting, writer=self._writer, host=self._host, owner=owner, closed=ended.closed)
+        self._many = many = FinishedRun(
+            parted, self._book, self._writer, self._journal, thresholds=thresholds, whole=hello.json is not None
+        )
+        await asyncio.to_thread(many.judge_all, self._traces)
+        if ended.closed != "normal":
+            return
+        lines = many.lines(run=hello.run, ended=ended, verbose=hello.verbose)
+        record = many.record(run=hello.run, command=hello.command, exit_code=ended.exit_code)
+        lines += self._complaints(record)
+        answer: dict[str, object] = {"lines": lines, "gate": many.gate}
+        if hello.json == STDOUT and record is not None:
+            answer["record"] = record.decode()
+        await send(self._link, self._journal, feed.Kind.VERDICT, answer)
+
+    def _tell_link(self, facts: dict[str, object]) -> None:
+        try:
+            self._link.send(feed.encode_json(feed.Kind.WATCHED, facts))
+        except OSError:
+            # The run process is gone or busy: it then waits the shorter time, nothing else changes.
+            return
 
     async def _probe_traces(self, traces: Traces) -> None:
         """Whether anybody takes traces, asked while the command runs: the export itself comes after the last word."""
@@ -372,11 +434,13 @@ class ObservedTrial:
             return f"{why}."  # a command of a moment: nothing is wrong with the engine
         return f"{why}. Start the engine, or correct {self._hello.docker.source}."
 
-    def _complaints(self, trial: Trial) -> list[str]:
+    def _complaints(self, record: bytes | None) -> list[str]:
+        """What did not go as it should, for the end of the run; `record` is written to the file of `--json`."""
         lines: list[str] = []
         engine = self._unwatched_engine()
         if engine is not None:
             lines.append(f"{PREFIX}containers were not watched: {engine}")
+        lines += [f"{PREFIX}{text}" for text in self._at_the_end[:_MOST_SAID_AT_THE_END]]
         if self._no_traces is not None:
             lines.append(f"{PREFIX}the trace is not sent yet: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
             lines.append("  It waits in the store for the next run, or for: fairtrial export --pending")
@@ -388,15 +452,17 @@ class ObservedTrial:
             lost = f"{self._writer.kept_in_memory} row(s) are lost" if self._writer.kept_in_memory else ""
             lines.append(f"{PREFIX}{self._writer.failed}")
             lines += [f"  {text}" for text in (kept, *(f"  fairtrial import store {p}" for p in spills), lost) if text]
-        if self._hello.json not in (None, STDOUT):
+        if self._hello.json not in (None, STDOUT) and record is not None:
             try:
-                write_whole(Path(self._hello.json), msgspec.json.format(msgspec.json.encode(trial)) + b"\n")
+                write_whole(Path(self._hello.json), record + b"\n")
             except OSError as error:
                 lines.append(f"{PREFIX}--json {self._hello.json} could not be written: {error.strerror or error}")
         return lines
 
     async def after_the_answer(self) -> None:
         """What nobody waits for: traces, orphans of dead runs, the end of the store's thread."""
+        if self._many is not None:
+            await asyncio.to_thread(self._many.hand_on, self._log.write, self._traces)
         if self._record is not None:
             await asyncio.to_thread(self._log.write, self._record)
         if self._record is not None and self._traces is not None:

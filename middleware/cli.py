@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -27,7 +27,7 @@ from fairtrial import __version__
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.thresholds import load as load_thresholds
 from fairtrial.middleware.cli_report import Format, write_report
-from fairtrial.middleware.closing import judged, recover_orphans
+from fairtrial.middleware.closing import judged, recover_orphans, revise
 from fairtrial.middleware.core.config import (
     Effective,
     Setting,
@@ -238,13 +238,20 @@ def trials(
     _close_orphans(_store_file(store))
     with _reading(store) as database:
         rows = list_trials(database, run=run, limit=limit, failed_only=failed)
+        together = [] if as_json or run is None or not rows else _together(database, run)
         others = not rows and bool(list_trials(database, limit=1))
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return
     if not rows:
         _leave(_nothing_listed(run, failed=failed, others=others))
-    print("\n".join(_trials_table(rows, _terminal_width())))
+    print("\n".join([*_trials_table(rows, _terminal_width()), *(["", *together] if together else [])]))
+
+
+def _together(database: sqlite3.Connection, run: str) -> list[str]:
+    from fairtrial.middleware.cli_together import below_list
+
+    return below_list(database, run, width=_terminal_width() or WIDTH)
 
 
 def _terminal_width() -> int | None:
@@ -324,7 +331,7 @@ def show(
     if replay or stored is None:
         thresholds = _thresholds(settings or [])
         revision = (stored.verdict.revision if stored and stored.verdict else 0) + 1
-        record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision)
+        record = judged(kept, row.trial, Journal(), thresholds=thresholds, revision=revision, store=_store_file(store))
     else:
         record = stored
     if stored is None:
@@ -334,11 +341,22 @@ def show(
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
         return
     width = _terminal_width()
+    if record.run is not None:
+        from fairtrial.middleware.cli_together import beside_one
+
+        with _reading(store) as database:
+            beside = beside_one(database, record, _thresholds(settings or []), width=width or WIDTH)
+    else:
+        beside = []
     print("\n".join(show_lines(record, width=width or WIDTH, cut_tables=width is not None)))
-    if replay and stored is not None and stored.verdict is not None and record.verdict is not None:
-        before, after = headline(stored.verdict), headline(record.verdict)
-        changed = "the same as stored" if before == after else f"stored was: {before}"
-        print(f"\nREPLAY  from {len(kept)} observations: {changed}")
+    if beside:
+        print("\n" + "\n".join(beside))
+    if replay and stored is not None:
+        from fairtrial.middleware.cli_replay import replayed
+
+        now = _thresholds(settings or [])
+        said = replayed(stored, record, kept, thresholds=now, store=_store_file(store), width=width or WIDTH)
+        print("\n" + "\n".join(said))
 
 
 @app.command(rich_help_panel=_MACHINE, context_settings={"ignore_unknown_options": True})
@@ -351,12 +369,29 @@ def doctor(
             "(task.toml, compose, Kubernetes, workflows).",
         ),
     ] = None,
+    from_container: Annotated[
+        str | None,
+        typer.Option(
+            "--from-container",
+            metavar="IMAGE",
+            help="Prove, with a container from IMAGE, that it reaches a model door.",
+        ),
+    ] = None,
+    container_network: Annotated[
+        str | None, typer.Option("--container-network", help="With --from-container: the network it is put on.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
     """What fairtrial can see on this machine, and what `run` would change:  fairtrial doctor claude -p x
 
     With files: floor, ceiling, headroom and time limits, and what is unfair about them:  fairtrial doctor tasks/
     """
+    if from_container is not None:
+        from fairtrial.middleware.doctor.container import prove
+
+        proof = prove(dict(os.environ), from_container, container_network)
+        print(json.dumps(asdict(proof), indent=2) if as_json else proof.line)
+        return 0 if proof.state == "ok" else 1
     from fairtrial.middleware.doctor import examine, print_findings
     from fairtrial.middleware.doctor.files import examine_files, looks_like_files, print_files
 
@@ -459,6 +494,25 @@ def import_store(
     damaged = f", {merged.damaged} damaged lines skipped" if merged.damaged else ""
     told = f"{plural(merged.read, 'observation')} and {plural(merged.trials, 'trial')} read"
     print(f"{told}, {plural(merged.added, 'row')} new{damaged}")
+    for line in _revised(target, merged.late):
+        print(line)
+
+
+def _revised(store: Path, late: Sequence[str]) -> list[str]:
+    """Trials that were closed before this evidence came are judged again; what that changes is a new revision."""
+    if not late:
+        return []
+    quiet = Journal(open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
+    writer = StoreWriter(store, quiet)
+    try:
+        trials = revise(store, writer, quiet, late)
+    finally:
+        writer.close()
+    return [
+        f"{trial.trial[-12:]}: revision {trial.verdict.revision}, {headline(trial.verdict)}"
+        for trial in trials
+        if trial.verdict is not None
+    ]
 
 
 @config_app.command("show")

@@ -18,6 +18,8 @@ import pytest
 
 REPO_ROOT = Path(__file__).resolve().parent.parent
 IN_CI = os.environ.get("FAIRTRIAL_CI") == "1"
+ALL = os.environ.get("FAIRTRIAL_ALL") == "1"
+"""Set by `make test-all`."""
 E2E_TIMEOUT_S = 600
 SLOW_TIMEOUT_S = 300
 
@@ -76,8 +78,11 @@ def repo_root() -> Path:
     return REPO_ROOT
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests/e2e as such and gives the long kinds their time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Marks tests/e2e as such and gives the long kinds their time; leaves the dear ones to `make test-all`."""
+    if not ALL and (dear := [item for item in items if item.get_closest_marker("dear")]):
+        items[:] = [item for item in items if item not in dear]
+        config.hook.pytest_deselected(items=dear)
     for item in items:
         if item.path.is_relative_to(REPO_ROOT / "tests" / "e2e"):
             item.add_marker("e2e")

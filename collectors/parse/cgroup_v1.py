@@ -26,12 +26,16 @@ class OomControl:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryParts:
-    """What memory consists of, bytes, children included.  `file_bytes`: page cache without tmpfs and shared memory."""
+    """What memory consists of, bytes, children included.  `file_bytes`: page cache without tmpfs and shared memory.
+
+    `slab_bytes`: objects of the kernel; v1 does not tell them in memory.stat, see `memory.kmem.usage_in_bytes`.
+    """
 
     anon_bytes: int | None = None
     file_bytes: int | None = None
     shmem_bytes: int | None = None
     inactive_file_bytes: int | None = None
+    slab_bytes: int | None = None
     swap_bytes: int | None = None
     hierarchical_limit_bytes: int | None = None
 

@@ -16,11 +16,13 @@ from fairtrial.collectors.parse.flat import parse_flat
 class MemoryEvents:
     """`memory.events` (children included) or `memory.events.local` (without).
 
-    `oom`: the limit was hit and a kill considered; `oom_kill`: processes killed by any OOM killer, but with
-    `memory.oom.group` the victim counts twice, so it is no number of processes.  `oom_group_kill` is None before 5.17.
+    `high`: processes were throttled and made to reclaim, over `memory.high`.  `oom`: the limit was hit and a kill
+    considered; `oom_kill`: processes killed by any OOM killer, but with `memory.oom.group` the victim counts twice, so
+    it is no number of processes.  `oom_group_kill` is None before 5.17.
     """
 
     max: int | None = None
+    high: int | None = None
     oom: int | None = None
     oom_kill: int | None = None
     oom_group_kill: int | None = None
@@ -40,7 +42,11 @@ def parse_memory_events(raw: bytes) -> MemoryEvents:
     if "oom_kill" not in keys:
         raise ValueError("memory.events without oom_kill")
     return MemoryEvents(
-        max=keys.get("max"), oom=keys.get("oom"), oom_kill=keys["oom_kill"], oom_group_kill=keys.get("oom_group_kill")
+        max=keys.get("max"),
+        high=keys.get("high"),
+        oom=keys.get("oom"),
+        oom_kill=keys["oom_kill"],
+        oom_group_kill=keys.get("oom_group_kill"),
     )
 
 
@@ -54,6 +60,7 @@ def parse_memory_stat(raw: bytes) -> MemoryParts:
         file_bytes=file - shmem if file is not None and shmem is not None else None,
         shmem_bytes=shmem,
         inactive_file_bytes=keys.get("inactive_file"),
+        slab_bytes=keys.get("slab"),
     )
 
 

@@ -15,9 +15,18 @@ from typing import Final, cast
 
 from fairtrial.middleware.core import semconv
 
-KEPT_LABELS: Final = ("com.docker.compose.project", "com.docker.compose.service", semconv.TRIAL, semconv.RUN)
+KEPT_LABELS: Final = (
+    "com.docker.compose.project",
+    "com.docker.compose.service",
+    "com.docker.compose.oneoff",
+    semconv.TRIAL,
+    semconv.RUN,
+)
 TRIAL_VARIABLE: Final = "FAIRTRIAL_TRIAL"
 TRIAL_LABEL: Final = semconv.TRIAL
+ID: Final = re.compile(r"[0-9A-Za-z_-]{1,128}\Z")
+"""What may stand for a container or an exec: engines give 64 hex digits.  Ids become parts of paths (of requests to the
+engine, of cgroup directories), so anything else, `../` above all, is no id."""
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)$")
 
 
@@ -33,6 +42,8 @@ class ContainerFacts:
     trial_in_env: str | None = None
     created_ns: int | None = None
     started_ns: int | None = None
+    finished_ns: int | None = None
+    """When its last life ended; None while it never ended."""
     running: bool | None = None
     init_pid: int | None = None
     exit_code: int | None = None
@@ -47,6 +58,9 @@ class ContainerFacts:
     pids_limit: int | None = None
     tmpfs: tuple[str, ...] = ()
     network_mode: str | None = None
+    own_pid_namespace: bool | None = None
+    """False: it shares the host's or another container's, so that a process beside it can kill its first one."""
+    addresses: tuple[str, ...] = ()
     healthcheck: tuple[str, ...] = ()
 
 
@@ -73,6 +87,14 @@ class EventFacts:
     exit_code: int | None = None
     signal: int | None = None
     trial_label: str | None = None
+    name: str | None = None
+    image: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Those of `KEPT_LABELS`."""
+
+    def container_facts(self) -> ContainerFacts:
+        """What an event alone tells of a container that was gone before it could be inspected."""
+        return ContainerFacts(id=self.container_id, name=self.name, image=self.image, labels=self.labels)
 
     @property
     def key(self) -> tuple[int, str, str, str | None]:
@@ -122,7 +144,7 @@ def parse_stamp(text: object) -> int | None:
 def parse_container(raw: object) -> ContainerFacts | None:
     """The reply of GET /containers/ID/json; None without an id."""
     top = _mapping(raw)
-    container_id = _text(top.get("Id"))
+    container_id = _id(top.get("Id"))
     if container_id is None:
         return None
     state, config, host = _mapping(top.get("State")), _mapping(top.get("Config")), _mapping(top.get("HostConfig"))
@@ -146,16 +168,17 @@ def parse_container(raw: object) -> ContainerFacts | None:
     rows = [_mapping(row) for row in cast("list[object]", mounts)] if isinstance(mounts, list) else []
     tmpfs.extend(str(row.get("Destination")) for row in rows if row.get("Type") == "tmpfs")
     oom_killed, running = state.get("OOMKilled"), state.get("Running")
-    name = _text(top.get("Name"))
+    name, pid_mode = _text(top.get("Name")), host.get("PidMode")
     return ContainerFacts(
         id=container_id,
         name=None if name is None else name.lstrip("/"),
         image=_text(config.get("Image")),
         image_digest=_text(top.get("Image")),
-        labels={key: str(labels[key])[:256] for key in KEPT_LABELS if key in labels},
+        labels=_kept(labels),
         trial_in_env=trial or None,
         created_ns=parse_stamp(top.get("Created")),
         started_ns=parse_stamp(state.get("StartedAt")),
+        finished_ns=parse_stamp(state.get("FinishedAt")),
         running=running if isinstance(running, bool) else None,
         init_pid=_positive(state.get("Pid")),
         exit_code=_whole(state.get("ExitCode")),
@@ -170,14 +193,23 @@ def parse_container(raw: object) -> ContainerFacts | None:
         pids_limit=_positive(host.get("PidsLimit")),
         tmpfs=tuple(tmpfs),
         network_mode=_text(host.get("NetworkMode")),
+        own_pid_namespace=None if not isinstance(pid_mode, str) else pid_mode in ("", "private"),
+        addresses=_addresses(_mapping(top.get("NetworkSettings"))),
         healthcheck=_texts(_mapping(config.get("Healthcheck")).get("Test")),
     )
+
+
+def _addresses(settings: Mapping[str, object]) -> tuple[str, ...]:
+    """In each of its networks, IPv4 and IPv6; none while it does not run."""
+    networks = [_mapping(each) for each in _mapping(settings.get("Networks")).values()]
+    found = [_text(each.get(name)) for each in networks for name in ("IPAddress", "GlobalIPv6Address")]
+    return tuple(dict.fromkeys(address for address in found if address))
 
 
 def parse_exec(raw: object) -> ExecFacts | None:
     """The reply of GET /exec/ID/json; an exit code of a running exec is None whatever it says."""
     top = _mapping(raw)
-    exec_id = _text(top.get("ID"))
+    exec_id = _id(top.get("ID"))
     if exec_id is None:
         return None
     process = _mapping(top.get("ProcessConfig"))
@@ -197,9 +229,13 @@ def parse_event(raw: object) -> EventFacts | None:
     top = _mapping(raw)
     actor = _mapping(top.get("Actor"))
     attributes = _mapping(actor.get("Attributes"))
-    container_id = _text(actor.get("ID")) or _text(top.get("id"))
+    container_id = _id(actor.get("ID")) or _id(top.get("id"))
     action = _text(top.get("Action")) or _text(top.get("status"))
     if top.get("Type") != "container" or container_id is None or action is None:
+        return None
+    # A container's own labels stand among the attributes, so an `execID` counts in the events of execs only.
+    exec_id = _id(attributes.get("execID")) if action.startswith("exec_") else None
+    if exec_id is None and action.startswith("exec_"):
         return None
     at_ns = _positive(top.get("timeNano"))
     if at_ns is None:
@@ -210,9 +246,32 @@ def parse_event(raw: object) -> EventFacts | None:
         container_id=container_id,
         action=name,
         at_ns=at_ns,
-        exec_id=_text(attributes.get("execID")),
+        exec_id=exec_id,
         command=command if colon and is_exec else None,
         exit_code=_whole(attributes.get("exitCode")),
         signal=_whole(attributes.get("signal")),
         trial_label=_text(attributes.get(TRIAL_LABEL)),
+        name=_text(attributes.get("name")),
+        image=_text(attributes.get("image")),
+        labels=_kept(attributes),
     )
+
+
+def names_no_id(raw: object) -> bool:
+    """Whether this is an event of a container, or of an exec, whose id is none (`ID`)."""
+    top = _mapping(raw)
+    actor = _mapping(top.get("Actor"))
+    named = _text(actor.get("ID")) or _text(top.get("id"))
+    if top.get("Type") != "container" or named is None:
+        return False
+    exec_id = _text(_mapping(actor.get("Attributes")).get("execID"))
+    of_exec = (_text(top.get("Action")) or "").startswith("exec_") and exec_id is not None
+    return _id(named) is None or (of_exec and _id(exec_id) is None)
+
+
+def _id(value: object) -> str | None:
+    return value if isinstance(value, str) and ID.match(value) else None
+
+
+def _kept(labels: Mapping[str, object]) -> dict[str, str]:
+    return {key: str(labels[key])[:256] for key in KEPT_LABELS if key in labels}

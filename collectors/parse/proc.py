@@ -45,6 +45,7 @@ class ProcessLine:
     comm: str
     state: str
     ppid: int
+    threads: int
     start_ticks: int
     exiting: bool
 
@@ -114,6 +115,7 @@ def parse_stat(raw: bytes) -> ProcessLine:
         comm=comm.decode("utf-8", "replace"),
         state=fields[0].decode("ascii", "replace"),
         ppid=int(fields[1]),
+        threads=int(fields[17]),
         start_ticks=int(fields[19]),
         exiting=bool(int(fields[6]) & _PF_EXITING) or fields[0] in {b"Z", b"X"},
     )
@@ -167,6 +169,14 @@ def parse_steal_ticks(raw: bytes) -> int | None:
     """Stolen time of all cores since boot, clock ticks, of /proc/stat."""
     fields = raw.partition(b"\n")[0].split()
     return int(fields[8]) if len(fields) > 8 and fields[0] == b"cpu" else None
+
+
+def parse_busy_ticks(raw: bytes) -> int | None:
+    """Work of all cores since boot (user, nice, system, irq, softirq), clock ticks, of /proc/stat."""
+    fields = raw.partition(b"\n")[0].split()
+    if len(fields) < 8 or fields[0] != b"cpu":
+        return None
+    return sum(int(fields[i]) for i in (1, 2, 3, 6, 7))
 
 
 def parse_load1(raw: bytes) -> float:

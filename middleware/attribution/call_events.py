@@ -6,11 +6,14 @@ the standing (`calls.py`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
-from fairtrial.middleware.attribution.calls import Trouble
+from fairtrial.middleware.attribution.calls import IMPATIENT, Trouble, impatient
 from fairtrial.middleware.attribution.case import AttemptSeen, evidence, no, unknown, upstream, yes
 from fairtrial.middleware.attribution.context import Context
+from fairtrial.middleware.attribution.ended_as import KILLED_CODES
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, often, seconds, size, statuses
 from fairtrial.middleware.core.causes import CAUSES
@@ -19,6 +22,7 @@ from fairtrial.middleware.core.records import Blame, Evidence, Grade, Trust
 BARE_TOOLS: Final = ("curl", "wget", "python-urllib", "python-requests", "httpie", "go-http-client")
 """User agents of programs that a tool of the agent is as likely to run as somebody's own agent is to be."""
 
+POISON: Final = "model_api.poison_request"
 POISON_TIMES: Final = 3
 _MINUTE_NS: Final = 60_000_000_000
 
@@ -26,12 +30,16 @@ _SHOWN: Final = 4
 """Attempts cited one by one; the rest are counted."""
 
 
-def call_event(ctx: Context, trouble: Trouble) -> Event:
-    """The event that a call's failed attempts add up to."""
-    fault, turn, standing = trouble.fault, trouble.turn, trouble.standing
-    cause = CAUSES[fault.cause]
+def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None] | None = None) -> Event:
+    """The event that a call's failed attempts add up to; `told`: facts of the rule's own for the cause's template."""
+    turn, standing = trouble.turn, trouble.standing
     if standing is Standing.RECOVERED:
         return _recovered(trouble)
+    poison = trouble.fault.blame is Blame.INFRA and standing is Standing.TERMINAL and poisoned(ctx, trouble)
+    if poison and trouble.fault.cause == "model_api.server_error":
+        trouble = replace(trouble, fault=replace(trouble.fault, cause=POISON, best=Grade.SUSPECTED, said=None))
+    fault = trouble.fault
+    cause = CAUSES[fault.cause]
     last = trouble.failed[-1]
     failed = [a for a in turn.attempts if not a.whole]
     facts = {
@@ -48,11 +56,16 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
         "lag": seconds(last.value.our_lag),
         "bytes_down": size(last.value.bytes_down),
         "error_type": clean(last.value.reply.error_type or "") or None,
+        "quiet": seconds(last.value.quiet_at_end),
+        **(told or {}),
     }
     sentence = fill(fault.said or cause.template, {k: v for k, v in facts.items() if v})
     if standing is Standing.TERMINAL:
-        # A client that was stopped from outside had not given up yet: the next attempt might have succeeded.
-        open_end = fault.with_end or (fault.blame is Blame.INFRA and bool(ctx.sent_signals))
+        # A client that was stopped had not given up yet: the next attempt might have succeeded.
+        open_end = fault.with_end or (fault.blame is Blame.INFRA and (bool(ctx.sent_signals) or _was_killed(ctx)))
+        # Nor does anybody know what a client that keeps to `retry-after` would have got.
+        open_end = open_end or (fault.cause == "model_api.rate_limited" and _hasty(trouble))
+        open_end = open_end or (fault.blame is Blame.INFRA and ctx.limit is not None)
         differs = unknown(trouble.ids) if open_end else yes(trouble.ids)
         if ctx.case.past_door:
             sentence += " What the client then did past the door was not seen."
@@ -60,16 +73,20 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
             sentence += " No model call ever completed, so the trial never ran."
         else:
             sentence += " No later model call succeeded."
-        if fault.blame is Blame.INFRA and poisoned(ctx, trouble):
+        if fault.blame is Blame.INFRA and not fault.with_end and _was_killed(ctx):
+            sentence += " The command was killed before it had given up, and nothing says by whom."
+        if poison and fault.cause != POISON:
             sentence += " Other requests passed there within a minute, so this one itself may be at fault."
     else:
         differs = unknown(trouble.ids)
         sentence += " " + _what_it_bent(trouble)
-    fact = Grade.PROVED
+    fact = fault.fact
     if ctx.case.past_door or any(a.placed.observation.trust is not Trust.HOST for a in trouble.failed):
         fact = Grade.SUSPECTED
+    if fault.blame is Blame.INFRA and not surely_the_agents(ctx, trouble):
+        fact = Grade.SUSPECTED
     best = fault.best if standing is Standing.TERMINAL and fact is Grade.PROVED else Grade.SUSPECTED
-    if fault.blame is Blame.INFRA and not _surely_the_agents(ctx, trouble):
+    if poison or (fault.blame is Blame.INFRA and _own_part(ctx, trouble)):
         best = Grade.SUSPECTED
     return Event(
         cause=fault.cause,
@@ -86,26 +103,25 @@ def call_event(ctx: Context, trouble: Trouble) -> Event:
         sentence=sentence,
         advice=cause.advice,
         why_present=trouble.why_present,
-        flips_if=_flips_if(trouble),
+        flips_if=_flips_if(ctx, trouble, best),
         fact=fact,
         evidence=tuple(_evidence(trouble)),
     )
 
 
-def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
+def surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
     """Whether the door saw enough to know that the agent itself was stopped by this call, and by nothing past the door.
 
     A redirect, or an answer that no dialect reads, may have carried the agent elsewhere; a bare tool's request, or one
-    of a conversation that shares nothing with the agent's first, may be the agent's tool and not the agent.
+    of a conversation that shares nothing with the agent's first, may be the agent's tool and not the agent.  Where this
+    is open, nobody knows either that it *ended* the trial: `terminated_by` is then suspected as well.
     """
     case = ctx.case
     if case.past_door or any(call.id in case.alike for call in trouble.turn.calls):
         return False
-    if trouble.fault.cause == "model_api.rate_limited" and (case.others or case.strangers or case.alike):
-        return False  # others spent of the same limit, and a tool of the agent may be one of them
-    if trouble.fault.cause == "model_api.rate_limited" and _beside_itself(ctx, trouble):
-        return False
-    if poisoned(ctx, trouble) or _awaited_by_nobody(ctx, trouble) or _leaves_a_tool_unanswered(ctx, trouble):
+    if any(turn.in_flight for turn in ctx.turns):
+        return False  # of a call whose end nobody saw it is not known what it brought
+    if _awaited_by_nobody(ctx, trouble) or _leaves_a_tool_unanswered(ctx, trouble):
         return False
     if ctx.ever_completed:
         return True
@@ -113,6 +129,30 @@ def _surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
     bare = any(not agent or agent.startswith(BARE_TOOLS) for agent in agents)
     readable = all(a.value.request.history_len is not None for a in trouble.failed)
     return readable and not bare and not case.unread_answered
+
+
+def _own_part(ctx: Context, trouble: Trouble) -> bool:
+    """Whether the trial itself may have brought it about that the provider refused.
+
+    That it was refused, and ended by it, stays a fact (`terminated_by`): only whose doing it was is open.
+    """
+    case = ctx.case
+    if trouble.fault.cause != "model_api.rate_limited":
+        return False
+    # Others spent of the same limit, and a tool of the agent may be one of them.
+    spent = bool(case.others or case.strangers or case.alike)
+    return spent or _hasty(trouble) or _beside_itself(ctx, trouble)
+
+
+def _hasty(trouble: Trouble) -> bool:
+    """Whether the client asked again and again before the time that it was told to wait."""
+    return len(impatient(trouble.turn.attempts)) >= IMPATIENT
+
+
+def _was_killed(ctx: Context) -> bool:
+    """The command was ended by a signal, whoever sent it: a tool that calls in the agent's name can kill it as well."""
+    trial = ctx.case.trial
+    return trial.signal is not None or trial.exit_code in KILLED_CODES
 
 
 def _beside_itself(ctx: Context, trouble: Trouble) -> bool:
@@ -149,7 +189,8 @@ def poisoned(ctx: Context, trouble: Trouble) -> bool:
     """Whether the request itself may be at fault: it was refused with 5xx again and again, while others passed.
 
     At least three times in one turn, whether with one body or with one that has something new each time (a time, a
-    nonce), and a request of another turn passed at the same upstream within a minute.  529 is never that.
+    nonce), and a request of another turn passed at the same upstream, to the same model where both are known, within a
+    minute before, between or after.  529 is never that.
     """
     refused: dict[str, list[AttemptSeen]] = {}
     for attempt in trouble.turn.attempts:
@@ -159,6 +200,7 @@ def poisoned(ctx: Context, trouble: Trouble) -> bool:
         if reply.error_type != "overloaded_error":
             refused.setdefault(upstream(attempt.value), []).append(attempt)
     own = {attempt.value.request.body_digest for attempt in trouble.turn.attempts}
+    models = {attempt.value.request.model for attempt in trouble.turn.attempts}
     for there, failed in refused.items():
         if len(failed) < POISON_TIMES:
             continue
@@ -166,6 +208,7 @@ def poisoned(ctx: Context, trouble: Trouble) -> bool:
         for call in ctx.case.calls:
             for other in call.attempts:
                 another = upstream(other.value) == there and other.value.request.body_digest not in own
+                another = another and other.value.request.model in {*models, None}
                 if other.whole and another and since <= other.ended_ns <= until:
                     return True
     return False
@@ -213,7 +256,8 @@ def _what_it_bent(trouble: Trouble) -> str:
     return "The client took the broken reply for an answer and went on with it."
 
 
-def _flips_if(trouble: Trouble) -> str | None:
+def _flips_if(ctx: Context, trouble: Trouble, best: Grade) -> str | None:
+    """What would turn it; None for a terminal failure that is proved: only a later whole reply would."""
     fault = trouble.fault
     if fault.watchdog_s is not None and fault.silence_s is not None:
         limit, silence = seconds(fault.watchdog_s), seconds(fault.silence_s)
@@ -226,11 +270,38 @@ def _flips_if(trouble: Trouble) -> str | None:
             f"turns to infra if the client had waited for all of its time: {limit} are taken for this client, and the "
             f"longest silence was {silence}"
         )
+    if trouble.standing is Standing.TERMINAL and (best is Grade.SUSPECTED or ctx.sent_signals or fault.with_end):
+        return _open_question(ctx, trouble)
     if trouble.standing is Standing.TERMINAL:
         return None
     if trouble.standing is Standing.DISTORTING:
         return "turns to the model if the trial, run again without this fault, fails in the same way"
     return None
+
+
+def _open_question(ctx: Context, trouble: Trouble) -> str:
+    """Why a failure that nothing followed is only suspected, as what would decide it."""
+    fault, case = trouble.fault, ctx.case
+    if fault.cause == POISON:
+        return (
+            f"turns to infra, proved, if fewer than {POISON_TIMES} attempts had failed or no other request had passed "
+            "within a minute; to the model if this request fails whenever it is sent"
+        )
+    if ctx.sent_signals or fault.with_end:
+        return "turns to whoever ended the command, if the next attempt would have succeeded"
+    if case.past_door:
+        return "turns to nobody if the client got its reply past the door"
+    if fault.blame is Blame.INFRA and not surely_the_agents(ctx, trouble):
+        return "turns to the model if a command that the agent ran made this call, and not the agent itself"
+    if fault.cause == "model_api.rate_limited":
+        return "turns to the harness if this trial's own other calls, or calls before their time, spent the limit"
+    if fault.fact is Grade.SUSPECTED or fault.cause.startswith("network."):
+        return "turns to the model or the operator if this machine's own network had failed: no other vantage looked"
+    if fault.blame is Blame.OPERATOR:
+        return "turns to infra if the address, the key and the path were right at that time"
+    if fault.cause == "model_api.client_error":
+        return "turns to the operator or the model if the part of the request that was refused was theirs"
+    return "turns if the same call, made again, fails in the same way without the far side's doing"
 
 
 def _evidence(trouble: Trouble) -> list[Evidence]:

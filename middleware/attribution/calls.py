@@ -13,7 +13,9 @@ only if it was begun after the failure.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from fairtrial.middleware.attribution.case import AttemptSeen, CallSeen, Case, unknown, upstream, yes
@@ -25,6 +27,9 @@ from fairtrial.middleware.core.records import Blame, PhaseName, Question
 from fairtrial.middleware.steps.identity import NO_SESSION, session_key
 
 _CITED: Final = 12
+
+IMPATIENT: Final = 5
+"""So many retries before their time make a client that does not keep to `retry-after`."""
 
 OUTSIDE_CAUSES: Final[tuple[str, ...]] = ("model_api.", "gateway.", "network.")
 
@@ -206,6 +211,17 @@ def _failed(
             ended=unknown(ids),
             why_present="the client went on with another prompt and without this reply",
         )
+    gave_up = () if following is None else tuple(sorted(following.calls[0].fell_back - {"non_streaming"}))
+    if turn.main and gave_up and fault.cause.startswith(OUTSIDE_CAUSES) and fault.cause != "model_api.client_error":
+        return Trouble(
+            turn=turn,
+            fault=fault,
+            failed=failed,
+            standing=Standing.DISTORTING,
+            ended=yes([*ids, *(following.calls[0].ids[:1] if following is not None else ())]),
+            why_present="the client gave the turn up and went on with something given up",
+            fell_back=gave_up,
+        )
     lost = turn.calls[0].role == "subagent" and not any(_same_agent(turn, t) and t.completed for t in later)
     # What fairtrial broke itself is never without weight: a direct connection would not have had it.
     lost = lost or fault.blame is Blame.FAIRTRIAL
@@ -232,3 +248,13 @@ def _same_agent(one: Turn, other: Turn) -> bool:
     if a.agent is not None or b.agent is not None:
         return a.agent == b.agent
     return a.first_user_digest is not None and a.first_user_digest == b.first_user_digest
+
+
+def impatient(attempts: Sequence[AttemptSeen]) -> list[AttemptSeen]:
+    """Attempts that came before the time that the reply before them had asked to wait."""
+    early: list[AttemptSeen] = []
+    for before, after in pairwise(attempts):
+        asked = before.value.reply.retry_after
+        if asked is not None and (after.started_ns - before.ended_ns) / 1e9 < asked - max(0.1, 0.1 * asked):
+            early.append(after)
+    return early

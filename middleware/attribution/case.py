@@ -8,11 +8,23 @@ Observations of trust `inside` (anything that the agent can write) are not in it
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Final
 
-from fairtrial.middleware.core.clock import rfc3339, wall_ns_of
+from fairtrial.middleware.attribution.calls_seen import (
+    asked_of,
+    attempt_seen,
+    calls_seen,
+    first_heads,
+    lost_only_its_end,
+    take_back,
+    upstream,
+    without_strangers,
+)
+from fairtrial.middleware.attribution.phases import by_phases
+from fairtrial.middleware.attribution.questions import evidence, no, unknown, yes
+from fairtrial.middleware.attribution.seen import AttemptSeen, CallSeen, ContainerCase, ExecSeen, KillGroup
+from fairtrial.middleware.attribution.witness import witnessed
+from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.observations import (
     AttemptEnded,
     AttemptStarted,
@@ -21,8 +33,10 @@ from fairtrial.middleware.core.observations import (
     ContainerGone,
     ContainerSeen,
     CoverageChanged,
+    DiskFull,
     DoorContainer,
     DoorExec,
+    DoorImage,
     DoorState,
     ExecEnded,
     ExecStarted,
@@ -31,140 +45,39 @@ from fairtrial.middleware.core.observations import (
     KernelOomKill,
     Note,
     OomKill,
-    RequestFacts,
+    PidsHit,
+    RuntimeState,
     TrialEnded,
     TrialStarted,
     Value,
 )
 from fairtrial.middleware.core.records import (
-    Answer,
-    Call,
-    CallRole,
-    Evidence,
     Outcome,
     PhaseName,
-    Question,
     Tool,
     Trial,
     Trust,
 )
-from fairtrial.middleware.steps.kinship import Asked, Kin, kinship
+from fairtrial.middleware.steps.kinship import Kin, kinship
 from fairtrial.middleware.steps.placed import Assembly, Placed
 
-MAIN_ROLES: Final = frozenset({"step", "subagent", "compaction"})
-"""Calls that the trial cannot do without; titles and probes can fail without a word."""
+__all__ = [
+    "NATURAL_STOPS",
+    "AttemptSeen",
+    "CallSeen",
+    "Case",
+    "ContainerCase",
+    "ExecSeen",
+    "KillGroup",
+    "evidence",
+    "lost_only_its_end",
+    "no",
+    "unknown",
+    "upstream",
+    "yes",
+]
 
 NATURAL_STOPS: Final = frozenset({"end_turn", "stop", "stop_sequence", "STOP", "completed"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptSeen:
-    """One attempt whose end was seen; times are wall ns of the relay's host."""
-
-    placed: Placed
-    value: AttemptEnded
-    started_ns: int
-    ended_ns: int
-    whole: bool
-    """A reply that is not an error and came whole, as the door read it; or one cut behind its stop reason that the
-    client took all the same, as a later request of the conversation shows."""
-
-    @property
-    def length_s(self) -> float:
-        return max(0, self.ended_ns - self.started_ns) / 1e9
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallSeen:
-    """One logical model call: its attempts whose ends were seen, in order of start."""
-
-    id: str
-    role: CallRole
-    step: int | None
-    phase: PhaseName
-    attempts: tuple[AttemptSeen, ...]
-    open_attempts: tuple[Placed, ...]
-    """Attempts that began and whose end nobody saw."""
-    fell_back: frozenset[str]
-    started_ns: int
-    ended_ns: int | None
-    completed: bool
-    read_whole: bool
-    """Completed, and nothing of the reply was hidden from the door."""
-
-    @property
-    def main(self) -> bool:
-        return self.role in MAIN_ROLES
-
-    @property
-    def last(self) -> AttemptSeen | None:
-        return self.attempts[-1] if self.attempts else None
-
-    @property
-    def request(self) -> RequestFacts:
-        if self.attempts:
-            return self.attempts[-1].value.request
-        first = self.open_attempts[0].value
-        return first.request if isinstance(first, AttemptStarted) else RequestFacts()
-
-    @property
-    def ids(self) -> list[str]:
-        return [a.placed.id for a in self.attempts] + [p.id for p in self.open_attempts]
-
-
-@dataclass(slots=True, kw_only=True)
-class KillGroup:
-    """The OOM kills of one container in one step: one event, however many observations tell of it."""
-
-    container: str
-    step: int | None
-    phase: PhaseName
-    at_ns: int
-    counted: list[tuple[Placed, OomKill]] = field(default_factory=list[tuple[Placed, OomKill]])
-    records: list[tuple[Placed, KernelOomKill]] = field(default_factory=list[tuple[Placed, KernelOomKill]])
-    told: list[Placed] = field(default_factory=list[Placed])
-    """Runtime events and readings that say so."""
-
-    @property
-    def ids(self) -> list[str]:
-        return [p.id for p, _ in self.counted] + [p.id for p, _ in self.records] + [p.id for p in self.told[:3]]
-
-    @property
-    def kills(self) -> int | None:
-        return sum(v.delta for _, v in self.counted) or (len(self.records) or None)
-
-
-@dataclass(slots=True, kw_only=True)
-class ExecSeen:
-    """One command run in a container through the runtime."""
-
-    container: str
-    exec_id: str
-    step: int | None
-    started: Placed | None = None
-    ended: Placed | None = None
-    exit_code: int | None = None
-    plumbing: bool = False
-
-
-@dataclass(slots=True)
-class ContainerCase:
-    """What was seen of one container; "own" is the command's own cgroup."""
-
-    id: str
-    seen: ContainerSeen | None = None
-    seen_at: Placed | None = None
-    gone: tuple[Placed, ContainerGone] | None = None
-    readings: list[tuple[Placed, CgroupReading]] = field(default_factory=list[tuple[Placed, CgroupReading]])
-    events: list[tuple[Placed, ContainerEvent]] = field(default_factory=list[tuple[Placed, ContainerEvent]])
-    execs: dict[int | None, list[ExecSeen]] = field(default_factory=dict[int | None, list[ExecSeen]])
-    """Commands run through the runtime by step, the harness's own plumbing left out."""
-
-    @property
-    def role(self) -> str:
-        if self.seen is not None:
-            return self.seen.role
-        return "own" if self.id == "own" else "main"
 
 
 class Case:
@@ -179,49 +92,60 @@ class Case:
         self.coverage_changes: list[tuple[Placed, CoverageChanged]] = []
         self.gaps: list[tuple[Placed, GapSeen]] = []
         self.doors: list[tuple[Placed, DoorState]] = []
-        self.asked_of_containers: list[DoorContainer] = []
+        self.asked_of_containers: list[tuple[Placed, DoorContainer]] = []
         """What the trial's own clients asked of the runtime through its Docker door."""
+        self.pulls: list[tuple[Placed, DoorImage]] = []
+        self.runtime: list[tuple[Placed, RuntimeState]] = []
+        """The engine's event stream: open, lost, back."""
         self.door_execs: dict[str, Placed] = {}
         """The end of each exec's stream, as the Docker door saw it."""
+        self.notes: list[tuple[Placed, Note]] = []
+        """What the relay and the observer said of themselves, in order."""
         self.host: list[tuple[Placed, HostCounters]] = []
         self.unplaced_records: list[tuple[Placed, KernelOomKill]] = []
         self._attempts: dict[str, AttemptSeen] = {}
         self._open: dict[str, Placed] = {}
         self._execs: dict[tuple[str, str], ExecSeen] = {}
         self._groups: dict[tuple[str, int | None, PhaseName], KillGroup] = {}
+        place = by_phases(assembly.trial.phases)
         for placed in assembly.placed:
             if placed.observation.trust is not Trust.INSIDE:
-                self._take(placed, placed.value)
+                self._take(place(placed), placed.value)
         for one in self._execs.values():
             if not one.plumbing:
                 self.containers[one.container].execs.setdefault(one.step, []).append(one)
-        self.kills = sorted(self._groups.values(), key=lambda g: (g.at_ns, g.container))
+        real = (g for g in self._groups.values() if not self._only_rung(g))
+        self.kills = sorted(real, key=lambda g: (g.at_ns, g.container))
         self._kill_keys = {(g.container, g.step) for g in self.kills}
         self.started_ns = wall_ns_of(self.trial.started)
         self.ended_ns: int | None = _at(self.ended)
         self.suspended = _suspensions(assembly)
         """Times in which the whole run was stopped (Ctrl-Z), wall ns."""
-        _take_back(self._attempts)
-        self.calls: list[CallSeen] = _calls(assembly, self._attempts, self._open)
-        self.main_calls, self.strangers = _without_strangers(self.calls)
-        kin = kinship([_asked(c) for c in self.main_calls])
+        take_back(self._attempts)
+        self.calls: list[CallSeen] = calls_seen(assembly, self._attempts, self._open)
+        self.main_calls, self.strangers = without_strangers(self.calls)
+        seen = witnessed(self.main_calls)
+        self.main_calls, self.by_tools = seen.calls, seen.tools
+        """`by_tools`: calls that processes made which the agent's own had started, as the kernel told."""
+        kin = kinship([asked_of(c) for c in self.main_calls])
         self.others = [c for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.STRANGER]
         """Calls that a tool of the agent may have made: they decide nothing."""
-        self.alike = frozenset(c.id for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.ALIKE)
+        alike = frozenset(c.id for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.ALIKE)
+        self.alike = alike | seen.unplaced
         """Ids of calls that are like the agent's own and share nothing with them: they prove nothing."""
         self.main_calls = [c for c, k in zip(self.main_calls, kin, strict=True) if k is not Kin.STRANGER]
         self._by_step: dict[int, list[CallSeen]] = {}
         for call in self.main_calls:
             if call.step is not None:
                 self._by_step.setdefault(call.step, []).append(call)
-        self.heads: dict[str, int] = _first_heads(self._attempts.values())
+        self.heads: dict[str, int] = first_heads(self._attempts.values())
 
     # --- sorting -----------------------------------------------------------------------------------------------
 
     def _take(self, placed: Placed, value: Value) -> None:
         match value:
             case AttemptEnded():
-                self._attempts.setdefault(value.attempt, _attempt(placed, value))
+                self._attempts.setdefault(value.attempt, attempt_seen(placed, value))
             case AttemptStarted():
                 self._open.setdefault(value.attempt, placed)
             case CgroupReading():
@@ -230,6 +154,10 @@ class Case:
                 self.host.append((placed, value))
             case ExecStarted() | ExecEnded():
                 self._exec(placed, value)
+            case PidsHit():
+                self._container(value.container_id).pids_hits.append((placed, value))
+            case DiskFull():
+                self._container(value.container_id).full_disks.append((placed, value))
             case OomKill():
                 self._container(value.container_id)
                 self._group(value.container_id, placed).counted.append((placed, value))
@@ -240,8 +168,7 @@ class Case:
                     self._container(value.container_id)
                     self._group(value.container_id, placed).records.append((placed, value))
             case ContainerSeen():
-                container = self._container(value.container_id)
-                container.seen, container.seen_at = value, container.seen_at or placed
+                self._container(value.container_id).begins(placed, value)
             case ContainerEvent():
                 self._container(value.container_id).events.append((placed, value))
                 if value.action == "oom":
@@ -249,9 +176,13 @@ class Case:
             case DoorExec():
                 self.door_execs[value.exec_id] = placed
             case DoorContainer():
-                self.asked_of_containers.append(value)
+                self.asked_of_containers.append((placed, value))
+            case DoorImage():
+                self.pulls.append((placed, value))
+            case RuntimeState():
+                self.runtime.append((placed, value))
             case ContainerGone():
-                self._container(value.container_id).gone = (placed, value)
+                self._container(value.container_id).ended(placed, value)
                 if value.ended_by == "oom":
                     self._group(value.container_id, placed).told.append(placed)
             case CoverageChanged():
@@ -260,6 +191,8 @@ class Case:
                 self.gaps.append((placed, value))
             case DoorState():
                 self.doors.append((placed, value))
+            case Note():
+                self.notes.append((placed, value))
             case TrialStarted():
                 self.options = value.options
             case TrialEnded():
@@ -293,6 +226,21 @@ class Case:
             )
         group.at_ns = min(group.at_ns, placed.at_ns)
         return group
+
+    def _only_rung(self, group: KillGroup) -> bool:
+        """The runtime told of an OOM, and the container's own counter stood still over it: somebody else's kill.
+
+        Under a limit of a parent, cgroup v1 wakes every cgroup below it, and the runtime takes that for an event of
+        each of its containers.  (kernel doc cgroup-v1/memory, section 10; container.md section 0, 9.)
+        """
+        container = self.containers[group.container]
+        if group.counted or group.records or (container.gone is not None and container.gone[1].ended_by == "oom"):
+            return False
+        counted = [(p.at_ns, v.oom_kill) for p, v in container.readings if v.oom_kill is not None]
+        last_ns = max(p.at_ns for p in group.told)
+        before = max((n for at_ns, n in counted if at_ns < group.at_ns), default=0)
+        after = [n for at_ns, n in counted if at_ns > last_ns]
+        return bool(after) and max(after) <= before
 
     @property
     def deaths_ns(self) -> list[int]:
@@ -438,51 +386,6 @@ def _at(ended: tuple[Placed, TrialEnded] | None) -> int | None:
     return None if ended is None else ended[0].at_ns
 
 
-def _attempt(placed: Placed, value: AttemptEnded) -> AttemptSeen:
-    started = value.started_wall_ns or placed.at_ns
-    length = value.ended_ns - value.started_ns if value.ended_ns and value.started_ns else 0
-    return AttemptSeen(
-        placed=placed,
-        value=value,
-        started_ns=started,
-        ended_ns=started + length if length > 0 else max(started, placed.at_ns),
-        whole=_whole(value),
-    )
-
-
-def _whole(value: AttemptEnded) -> bool:
-    reply = value.reply
-    if reply.error_in_stream or (reply.status is not None and reply.status >= 300):
-        return False
-    if reply.html and value.request.operation == "chat":
-        return False
-    return value.outcome == "ok"
-
-
-def lost_only_its_end(value: AttemptEnded) -> bool:
-    """A cut behind the stop reason: no content is missing, though most clients raise all the same."""
-    reply = value.reply
-    return value.outcome == "truncated" and reply.stop_reason is not None and not reply.open_tool_calls
-
-
-def _take_back(attempts: dict[str, AttemptSeen]) -> None:
-    """A reply cut behind its stop reason was whole if the conversation went on from it."""
-    cut = [(key, a) for key, a in attempts.items() if lost_only_its_end(a.value) and not _refused(a.value)]
-    for key, attempt in cut:
-        asked = attempt.value.request
-        for other in attempts.values():
-            request = other.value.request
-            if other.started_ns < attempt.ended_ns or request.first_user_digest != asked.first_user_digest:
-                continue
-            if (request.assistant_turns or 0) > (asked.assistant_turns or 0):
-                attempts[key] = replace(attempt, whole=True)
-                break
-
-
-def _refused(value: AttemptEnded) -> bool:
-    return value.reply.error_in_stream or (value.reply.status or 0) >= 300
-
-
 def _suspensions(assembly: Assembly) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     for placed in assembly.placed:
@@ -494,118 +397,3 @@ def _suspensions(assembly: Assembly) -> list[tuple[int, int]]:
             to_wall = placed.observation.wall_ns - placed.observation.mono_ns
             found.append((since + to_wall, until + to_wall))
     return found
-
-
-def _calls(assembly: Assembly, ended: dict[str, AttemptSeen], opened: dict[str, Placed]) -> list[CallSeen]:
-    """The calls of the trial's record, with the attempts that were folded into each."""
-    attempts: dict[str, list[AttemptSeen]] = {}
-    still_open: dict[str, list[Placed]] = {}
-    for attempt_id, attempt in ended.items():
-        attempts.setdefault(assembly.attempt_call.get(attempt_id, attempt_id), []).append(attempt)
-    for attempt_id, placed in opened.items():
-        if attempt_id not in ended:
-            still_open.setdefault(assembly.attempt_call.get(attempt_id, attempt_id), []).append(placed)
-    known: list[tuple[Call, int | None, PhaseName]] = [
-        (call, step.index, step.phase) for step in assembly.trial.steps for call in step.calls
-    ]
-    known += [(call, None, PhaseName.AGENT) for call in assembly.trial.side_calls]
-    calls: list[CallSeen] = []
-    for call, step, phase in known:
-        mine = sorted(attempts.get(call.id, ()), key=lambda a: (a.started_ns, a.placed.id))
-        mine_open = still_open.get(call.id, [])
-        if not mine and not mine_open:
-            continue
-        place = mine[0].placed if mine else mine_open[0]
-        calls.append(
-            CallSeen(
-                id=call.id,
-                role=call.role,
-                step=step if step is not None else place.step,
-                phase=phase if step is not None else place.phase,
-                attempts=tuple(mine),
-                open_attempts=tuple(mine_open),
-                fell_back=frozenset((call.fell_back or "").split(",")) - {""},
-                started_ns=mine[0].started_ns if mine else mine_open[0].at_ns,
-                ended_ns=None if mine_open or not mine else mine[-1].ended_ns,
-                completed=any(a.whole for a in mine),
-                read_whole=any(a.whole and (a.value.parse == "full" or a.value.reply.terminator is True) for a in mine),
-            )
-        )
-    return sorted(calls, key=lambda c: (c.started_ns, c.id))
-
-
-def _asked(call: CallSeen) -> Asked:
-    replies = [a.value.reply for a in call.attempts]
-    answered = [
-        a.started_ns + round((a.value.ttfb or 0.0) * 1e9)
-        for a in call.attempts
-        if a.value.reply.status is not None and a.value.reply.status < 400
-    ]
-    return Asked(
-        request=call.request,
-        started_ns=call.started_ns,
-        answered_ns=min(answered, default=None),
-        ended_ns=call.ended_ns,
-        completed=call.completed,
-        acts=any(r.tool_calls or r.open_tool_calls for r in replies) or not call.request.has_tools,
-    )
-
-
-def _without_strangers(calls: list[CallSeen]) -> tuple[list[CallSeen], list[CallSeen]]:
-    """The main calls, and those that the trial's own clients did not make.
-
-    A stranger is a failed call by a user agent that never completed a call, to an upstream where others did: a model
-    may send junk to the door (curl), and that must not look like the provider's failure.
-    """
-    main = [c for c in calls if c.main]
-    at_home: dict[str, set[str | None]] = {}
-    for call in main:
-        if call.completed and call.last is not None:
-            at_home.setdefault(upstream(call.last.value), set()).add(call.request.user_agent)
-    strangers: list[CallSeen] = []
-    for call in main:
-        clients = at_home.get(upstream(call.last.value)) if call.last is not None else None
-        if clients is not None and not call.completed and call.request.user_agent not in clients:
-            strangers.append(call)
-    return [c for c in main if c not in strangers] if strangers else main, strangers
-
-
-def _first_heads(attempts: Iterable[AttemptSeen]) -> dict[str, int]:
-    """Upstream -> when its first response head came (end time of that attempt)."""
-    heads: dict[str, int] = {}
-    for attempt in attempts:
-        if attempt.value.reply.status is None:
-            continue
-        name = upstream(attempt.value)
-        heads[name] = min(heads.get(name, attempt.ended_ns), attempt.ended_ns)
-    return heads
-
-
-def upstream(value: AttemptEnded) -> str:
-    """What identifies the upstream of an attempt."""
-    return value.upstream_host or value.door
-
-
-def evidence(placed: Placed, claim: str) -> Evidence:
-    """One claim with the observation that it rests on."""
-    return Evidence(
-        id=placed.id,
-        at=rfc3339(placed.at_ns),
-        step=placed.step,
-        phase=placed.phase,
-        source=placed.observation.source,
-        trust=placed.observation.trust,
-        claim=claim,
-    )
-
-
-def yes(by: Iterable[str]) -> Question:
-    return Question(answer=Answer.YES, by=list(dict.fromkeys(by)))
-
-
-def no(by: Iterable[str] = ()) -> Question:
-    return Question(answer=Answer.NO, by=list(dict.fromkeys(by)))
-
-
-def unknown(by: Iterable[str] = ()) -> Question:
-    return Question(answer=Answer.UNKNOWN, by=list(dict.fromkeys(by)))

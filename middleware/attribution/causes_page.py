@@ -1,4 +1,4 @@
-"""Writes docs/causes.md from the table in `core/causes.py`.
+"""Writes docs/causes.md from the table in `core/causes/`.
 
 Usage: `python -m fairtrial.middleware.attribution.causes_page [FILE]`.
 
@@ -16,7 +16,7 @@ from fairtrial.middleware.core.causes import CAUSES, Cause, answers
 from fairtrial.middleware.core.records import RULESET, Blame, Grade
 
 _HEAD = """\
-<!-- Written by `python -m fairtrial.middleware.attribution.causes_page docs/causes.md`: edit core/causes.py. -->
+<!-- Written by `python -m fairtrial.middleware.attribution.causes_page docs/causes.md`: edit core/causes/. -->
 
 # Causes
 

@@ -1,6 +1,7 @@
 """What every rule is given: the case, what was watched, what became of the model calls, and the thresholds.
 
-In: an `Assembly` and thresholds.  Out: a `Context`, built once per verdict.  What this module does not do: judge.
+In: an `Assembly`, thresholds and yardsticks.  Out: a `Context`, built once per verdict.
+What this module does not do: judge.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from typing import Final
 from fairtrial.middleware.attribution.calls import Trouble, Turn, troubles_of, turns_of
 from fairtrial.middleware.attribution.case import Case
 from fairtrial.middleware.attribution.coverage import MemoryWatch, Watch
+from fairtrial.middleware.attribution.ledger import Book, open_book
 from fairtrial.middleware.attribution.thresholds import Thresholds
+from fairtrial.middleware.attribution.time_limit import Limit, fired
+from fairtrial.middleware.core.yardsticks import NO_YARDSTICKS, Yardsticks
 from fairtrial.middleware.steps.placed import Assembly
 
 ENDING_SIGNALS: Final = frozenset({1, 2, 3, 15})
@@ -28,19 +32,28 @@ class Context:
     turns: tuple[Turn, ...]
     troubles: tuple[Trouble, ...]
     thresholds: Thresholds
+    yardsticks: Yardsticks
+    limit: Limit | None
+    """The time limit that fired."""
+    book: Book
 
     @classmethod
-    def of(cls, assembly: Assembly, thresholds: Thresholds) -> Context:
+    def of(cls, assembly: Assembly, thresholds: Thresholds, yardsticks: Yardsticks = NO_YARDSTICKS) -> Context:
         case = Case(assembly)
         watch = Watch(case, thresholds)
         turns = turns_of(case)
+        troubles = troubles_of(case, turns, watch, thresholds)
+        limit = fired(case)
         return cls(
             case=case,
             watch=watch,
             memory=watch.memory(),
             turns=tuple(turns),
-            troubles=tuple(troubles_of(case, turns, watch, thresholds)),
+            troubles=tuple(troubles),
             thresholds=thresholds,
+            yardsticks=yardsticks,
+            limit=limit,
+            book=open_book(case, turns, troubles, thresholds=thresholds, limit=limit, yardsticks=yardsticks),
         )
 
     @property

@@ -14,7 +14,7 @@ from typing import Final
 from fairtrial.middleware.attribution.case import Case, ContainerCase
 from fairtrial.middleware.attribution.sentences import clean
 from fairtrial.middleware.attribution.thresholds import Thresholds
-from fairtrial.middleware.core.observations import KernelOomKill
+from fairtrial.middleware.core.observations import GapSeen, KernelOomKill
 from fairtrial.middleware.core.records import PhaseName
 from fairtrial.middleware.steps.placed import Placed
 from fairtrial.middleware.steps.watched import RECORDED_ONLY
@@ -25,6 +25,7 @@ JUDGED_FAMILIES: Final = ("model_api", "memory", "cpu", "disk", "network", "node
 """Families of the agent's time; the verifier's is judged on its own."""
 
 _OBSERVER: Final = frozenset({"observer", "store"})
+_CONTAINERS: Final = "collector.docker_events"
 _OTHER_CONTAINER: Final = re.compile(r"[0-9a-f]{64}")
 """A cgroup of a container: one of the trial's would have been joined, or told to be missing."""
 
@@ -119,6 +120,15 @@ class Watch:
                 + (f" ({clean(told[0], 200)})" if told else ""),
                 remedy="Start the container with `-e FAIRTRIAL_TRIAL` (docker run), so that it can be told apart.",
             )
+        hole = self._events_hole()
+        if hole is not None and not (whole_host is not None and self._explains(whole_host[0])):
+            return MemoryWatch(
+                seen=False,
+                by=(hole[0].id,),
+                why_not="a container that lived while the engine's events were not seen may not have been watched "
+                f"({clean(hole[1].why or 'no reason told', 200)})",
+                remedy="Run the trial again.",
+            )
         stray = self._stray_kill()
         if stray is not None:
             return MemoryWatch(
@@ -142,6 +152,18 @@ class Watch:
             return MemoryWatch(seen=False, by=(), why_not=self._no_count())
         return MemoryWatch(
             seen=False, by=whole_host[1], why_not="the kernel killed a process for memory and nothing says which"
+        )
+
+    def _events_hole(self) -> tuple[Placed, GapSeen] | None:
+        """A gap in the word of containers before the command's end."""
+        end = self._case.ended_ns
+        return next(
+            (
+                (placed, gap)
+                for placed, gap in self._case.gaps
+                if gap.source == _CONTAINERS and (end is None or gap.since_ns is None or gap.since_ns < end)
+            ),
+            None,
         )
 
     def _no_count(self) -> str:

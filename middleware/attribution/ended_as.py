@@ -1,7 +1,8 @@
 """The mechanism by which a trial came to its end, as far as it can be seen from outside the harness.
 
-In: the case, and the event that ended it, if one did.  Out: an `EndedAs`.  Which limit a harness ran into is known only
-from its own result file, which this version does not read: such an end is `unknown`, not guessed.
+In: the case, and the event that ended it, if one did.  Out: an `EndedAs`.  Which limit a harness ran into is known from
+the command (`timeout 60 agent`) or from the harness's own result (`time_limit.py`); else such an end is `unknown`, not
+guessed.
 What this module does not do: blame.
 """
 
@@ -27,6 +28,10 @@ def ended_as(ctx: Context, events: list[Event], ended_by: Event | None) -> Ended
         return EndedAs.UNKNOWN
     if (ctx.never_ran and ended_by is not None) or ctx.case.never_started is not None:
         return EndedAs.NEVER_RAN
+    if ctx.limit is not None:
+        return EndedAs.HARNESS_TIMEOUT
+    if any(e.cause == "harness.inner_timeout" and e.standing is Standing.TERMINAL for e in events):
+        return EndedAs.HARNESS_INNER_TIMEOUT
     if trial.signal is not None:
         return EndedAs.AGENT_CRASHED if trial.signal in CRASH_SIGNALS else EndedAs.KILLED
     if trial.exit_code is None:

@@ -22,22 +22,35 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from fairtrial.middleware.attribution import ledger
 from fairtrial.middleware.attribution.case import evidence, no, unknown, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.ended_as import ended_as
 from fairtrial.middleware.attribution.events import Event, Standing
-from fairtrial.middleware.attribution.ledger import ledger
 from fairtrial.middleware.attribution.rules import (
     container_killed,
+    container_limits,
+    container_memory,
     container_oom,
+    container_restarted,
+    container_start,
     harness_side,
+    harness_storms,
+    harness_swallowed,
+    harness_timers,
+    harness_tools,
     model,
     model_api,
     observer,
     operator,
     runtime,
+    service_died,
+    slowness,
+    task,
+    time_limit,
+    unknown_outside,
 )
-from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, steps
+from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, signal_name, steps
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, as_record
 from fairtrial.middleware.core.causes import answers
 from fairtrial.middleware.core.clock import rfc3339
@@ -55,16 +68,30 @@ from fairtrial.middleware.core.records import (
     TerminatedBy,
     Verdict,
 )
+from fairtrial.middleware.core.yardsticks import NO_YARDSTICKS, Yardsticks
 from fairtrial.middleware.steps.placed import Assembly
 
 RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
     model_api.find,
     operator.find,
     harness_side.find,
+    harness_timers.find,
+    harness_storms.find,
+    harness_swallowed.find,
+    harness_tools.find,
     observer.find,
     container_oom.find,
+    container_memory.find,
+    container_limits.find,
+    slowness.find,
     container_killed.find,
+    container_restarted.find,
+    container_start.find,
+    service_died.find,
     runtime.find,
+    time_limit.find,
+    unknown_outside.find,
+    task.find,
 )
 
 _CANCELLED: Final = "operator.cancelled"
@@ -84,12 +111,24 @@ class _Ruling:
     flips_if: str | None = None
     evidence: tuple[Evidence, ...] = ()
     by: tuple[str, ...] = ()
+    doubtful: bool = False
+    """Of a trial that passed: its reward may not have been earned."""
 
 
-def judge(assembly: Assembly, thresholds: Thresholds = DEFAULT_THRESHOLDS, *, revision: int = 1) -> Verdict:
-    """The verdict on one trial; `revision` is counted by the caller when late evidence made a new one."""
-    ctx = Context.of(assembly, thresholds)
-    events = sorted((e for find in RULES for e in find(ctx)), key=lambda e: (e.at_ns, e.cause, e.step or 0))
+def judge(
+    assembly: Assembly,
+    thresholds: Thresholds = DEFAULT_THRESHOLDS,
+    *,
+    revision: int = 1,
+    yardsticks: Yardsticks = NO_YARDSTICKS,
+) -> Verdict:
+    """The verdict on one trial; `revision` is counted by the caller when late evidence made a new one.
+
+    `yardsticks`: how long calls and the task should take, by other trials; they matter when a time limit fired.
+    """
+    ctx = Context.of(assembly, thresholds, yardsticks)
+    found = time_limit.weigh(ctx, [e for find in RULES for e in find(ctx)])
+    events = sorted(found, key=lambda e: (e.at_ns, e.cause, e.step or 0))
     ended_by = _ended_by(events)
     ruling = _rule(ctx, events)
     how = ended_as(ctx, events, ended_by)
@@ -110,7 +149,7 @@ def judge(assembly: Assembly, thresholds: Thresholds = DEFAULT_THRESHOLDS, *, re
         evidence=list(evidence),
         against=[e for rival in rivals for e in rival.evidence[:1]],
         present=_present(others),
-        ledger=ledger(ctx),
+        ledger=ledger.record(ctx.case, ctx.book, limit=ctx.limit, yardsticks=ctx.yardsticks),
         thresholds=as_record(thresholds),
         flips_if=ruling.flips_if,
         answers=_answers(ruling, how),
@@ -201,6 +240,7 @@ def _blocked(ctx: Context) -> _Ruling | None:
 
 def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
     ended = [e for e in _candidates(events) if e.standing is Standing.TERMINAL and e.cause not in _WITH_END]
+    ended = [e for e in ended if e.undecided is None and e.blame is not Blame.MODEL]
     if ctx.case.by_exit_code_only:
         if ended:
             event = _strongest(ended)
@@ -227,6 +267,9 @@ def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
                     by=doubt.by,
                 )
     said = "The trial passed, and nothing outside stood in its way."
+    dead = _dead_harness(ctx)
+    if dead is not None:
+        return dead
     if ended:
         event = _strongest(ended)
         said = _words(
@@ -244,6 +287,27 @@ def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
     )
 
 
+def _dead_harness(ctx: Context) -> _Ruling | None:
+    """A trial that its harness booked as passed, although its agent died, or never had an answer: said, not judged."""
+    case = ctx.case
+    trial = case.trial
+    if case.by_exit_code_only or case.ended is None:
+        return None
+    if trial.signal is not None or (trial.exit_code or 0) >= 128:
+        how = f"was ended by {signal_name(trial.signal or (trial.exit_code or 0) - 128)}"
+    elif ctx.watch.door_watched and ctx.turns and not ctx.ever_completed:
+        how = "never had a whole reply of the model"
+    else:
+        return None
+    by = clean(trial.outcome_source or "nobody says by whom", 40)
+    return _Ruling(
+        blame=Blame.NONE,
+        sentence=f"The trial is booked as passed ({by}), although its harness {how}. Check that the reward was earned.",
+        evidence=(evidence(case.ended[0], f"the command {how}"),),
+        doubtful=True,
+    )
+
+
 _WITH_END: Final = frozenset({"harness.client_timeout", "harness.killed", _CANCELLED})
 """What says nothing about a trial that passed: a command may end with a call still open."""
 
@@ -252,10 +316,20 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
     candidates = _candidates(events)
     if candidates:
         proved = [e for e in candidates if e.proved]
-        event = proved[0] if proved else _strongest(candidates)
+        event = proved[0] if proved else _strongest([e for e in candidates if e.undecided is None] or candidates)
         gap = _gap(ctx, event)
         if gap is not None:
             return gap
+        if event.undecided is not None and not event.proved:
+            return _Ruling(
+                blame=Blame.INDETERMINATE,
+                event=event,
+                sentence=_words(event.sentence, f"{event.undecided}." if event.undecided else "", event.advice),
+                flips_if=event.flips_if,
+                by=tuple(event.happened.by),
+            )
+        if event.blame is Blame.MODEL and not event.proved:
+            return _the_models(ctx, event)
         stopped = next((e.sentence for e in candidates if e.cause == _CANCELLED and e is not event), "")
         return _Ruling(
             blame=event.blame,
@@ -277,8 +351,28 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
     return _model(ctx, events)
 
 
+def _the_models(ctx: Context, event: Event) -> _Ruling:
+    """An event that the model brought about, unless something else is in doubt."""
+    doubt = model.doubt(ctx)
+    if doubt is None:
+        return _Ruling(
+            blame=Blame.MODEL,
+            grade=Grade.SUSPECTED,
+            event=event,
+            sentence=_words(event.sentence, event.advice),
+            flips_if=event.flips_if,
+        )
+    return _Ruling(
+        blame=Blame.INDETERMINATE,
+        event=event,
+        sentence=_words(event.sentence, f"{doubt.why}. {doubt.remedy}"),
+        flips_if=event.flips_if,
+        by=doubt.by,
+    )
+
+
 def _candidates(events: Sequence[Event]) -> list[Event]:
-    """Events that may have decided the trial.
+    """Events that may have decided the trial: not those without which the outcome would have been the same.
 
     One that struck a tool gives way to a model call that never completed: the agent was still trying.
     """
@@ -287,6 +381,7 @@ def _candidates(events: Sequence[Event]) -> list[Event]:
         e
         for e in events
         if e.standing is not Standing.RECOVERED
+        and e.outcome_differs.answer is not Answer.NO
         and (e.ends_call or e.proved or last_word is None or e.standing is Standing.DISTORTING or e.at_ns > last_word)
     ]
 
@@ -314,6 +409,10 @@ def _gap(ctx: Context, event: Event | None) -> _Ruling | None:
     )
 
 
+def _them(made: str) -> str:
+    return "it" if made.startswith("1 ") else "them"
+
+
 def _in_passing(events: Sequence[Event]) -> str:
     """What happened and did not matter, in one sentence."""
     rows = _present(events)
@@ -325,17 +424,22 @@ def _in_passing(events: Sequence[Event]) -> str:
 def _model(ctx: Context, events: Sequence[Event]) -> _Ruling:
     unwatched = model.not_watched(ctx)
     said = f"The model failed the task: {model.summary(ctx)}, so nothing outside that was watched stood in its way."
+    if ctx.limit is not None:
+        said += f" {time_limit.said_of(ctx, ctx.limit)}"
     said += model.own_kill(ctx.case)
     if events:
         said += f" {_in_passing(events)}"
     for more in (model.cut_short(ctx.case), model.done_by_command(ctx.case)):
         said += f" {more}" if more else ""
     flips = None
+    if ctx.case.by_tools:
+        made = count(len(ctx.case.by_tools), "call")
+        said += f" {made} at the door came from a process that the agent had started, so a tool made {_them(made)}."
     beside = model.failed_beside(ctx)
     if beside:
         said += f" {beside}"
         flips = "turns to infra if the calls that failed beside it were a part of the agent"
-    struck = model.command_killed(ctx.case)
+    struck = model.command_killed(ctx.case) if ctx.limit is None else ""
     if struck:
         said += f" {struck}"
         flips = "turns to infra if somebody outside the trial sent the signal"
@@ -343,6 +447,8 @@ def _model(ctx: Context, events: Sequence[Event]) -> _Ruling:
         said += f" Not watched: {listed(unwatched)}."
     if ctx.watch.recorded_only:
         said += f" Recorded, not judged yet: {listed(model.FAMILY_WORDS[f] for f in ctx.watch.recorded_only)}."
+    if flips is None and unwatched:
+        flips = f"turns to infra if {listed(unwatched)} failed it, which nobody watched"
     doubtful = unwatched or struck or beside or model.done_by_command(ctx.case)
     return _Ruling(
         blame=Blame.MODEL,
@@ -395,7 +501,7 @@ def _present(events: Sequence[Event]) -> list[Present]:
 
 def _answers(ruling: _Ruling, how: EndedAs) -> Answers:
     found = answers(ruling.blame, ruling.grade)
-    if ruling.blame is Blame.NONE and ruling.event is not None:
+    if ruling.blame is Blame.NONE and (ruling.event is not None or ruling.doubtful):
         return Answers(retry=found.retry, grade=found.grade, reward_valid=Answer.UNKNOWN)
     if how is EndedAs.NEVER_RAN and ruling.blame is not Blame.INDETERMINATE:
         return Answers(retry=found.retry, grade=Answer.NO, reward_valid=Answer.NO)

@@ -27,6 +27,10 @@ OUTSIDE: frozenset[Blame] = frozenset({Blame.INFRA, Blame.OPERATOR, Blame.FAIRTR
 """Whose doings are *outside* in the sense of `terminated_by`; the harness's and the model's own are not."""
 
 
+OUTSIDE_CAUSES: tuple[str, ...] = ("container.oom", "node.")
+"""A kill is the kernel's whoever's demand it was (VERDICTS section 1)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One outside event; `sentence` says what happened, `advice` what to do next."""
@@ -50,8 +54,13 @@ class Event:
     flips_if: str | None = None
     fact: Grade = Grade.PROVED
     """How well it is known that this happened and came from outside, whoever's demand or doing it answers."""
+    undecided: str | None = None
+    """Why nobody can say whose it was, although it happened and weighs: the trial is then indeterminate.  Empty where
+    `sentence` and `advice` say it."""
     needs_door: bool = True
     """Whether it rests on no later model call having been made: a gap of the door after it then decides nothing."""
+    limit_hit: bool = False
+    """A limit that was set from outside was reached: an outside event, whoever's demand reached it."""
     evidence: tuple[Evidence, ...] = ()
     against: tuple[Evidence, ...] = ()
 
@@ -65,7 +74,8 @@ class Event:
 
     @property
     def outside(self) -> bool:
-        return self.blame in OUTSIDE
+        """Whether it came from outside the harness and the model, whoever's demand or doing answers for it."""
+        return self.blame in OUTSIDE or self.limit_hit or self.cause.startswith(OUTSIDE_CAUSES)
 
     @property
     def strength(self) -> int:

@@ -106,6 +106,9 @@ class Fault:
     cause: str
     blame: Blame
     best: Grade = Grade.PROVED
+    fact: Grade = Grade.PROVED
+    """How surely it came from outside this machine, whoever's doing it was: a client's own slowness, a word that is no
+    known error, or this machine's own network may look like it."""
     failure: str
     """A clause for the sentence: what was seen."""
     abort: bool = False
@@ -182,7 +185,7 @@ def _upstreams(attempt: AttemptSeen, *, answered_at_ns: int | None, served: bool
     if value.reply.error_in_stream:
         stands_for = _ERROR_TYPES.get(value.reply.error_type or "")
         if stands_for is None:
-            return replace(_status(value, 500, in_stream=True), best=Grade.SUSPECTED)
+            return replace(_status(value, 500, in_stream=True), best=Grade.SUSPECTED, fact=Grade.SUSPECTED)
         return _status(value, stands_for, in_stream=True)
     if value.reply.html or value.outcome == "error":
         what = "an HTML page" if value.reply.html else "a body that is no reply of this API"
@@ -195,7 +198,12 @@ def _upstreams(attempt: AttemptSeen, *, answered_at_ns: int | None, served: bool
     framed = value.close_kind in {"framed", "close_delimited"}
     said = "The provider ended step {step}'s reply without its end mark ({attempts} within {seconds}; {bytes_down})."
     return Fault(
-        cause="model_api.truncated", blame=Blame.INFRA, best=best, failure=_cut(value), said=said if framed else None
+        cause="model_api.truncated",
+        blame=Blame.INFRA,
+        best=best,
+        fact=_best_of_end(value),
+        failure=_cut(value),
+        said=said if framed else None,
     )
 
 
@@ -273,6 +281,19 @@ def silence_s(attempt: AttemptSeen) -> float:
     return max(0.0, max(known, default=0.0) - (value.downstream_blocked or 0.0))
 
 
+def silence_inside_s(attempt: AttemptSeen) -> float:
+    """The longest silence of the upstream's own between the bytes of a reply, pings counted as bytes, s.
+
+    The wait for the first byte is not in it: a reply that is not streamed is silent while the model writes.
+    """
+    value = attempt.value
+    # What the client did not read was not read from the upstream either: that is no silence of its own.
+    gap_s = (value.max_gap_with_pings or 0.0) - (value.downstream_blocked or 0.0)
+    if value.upstream_gap_with_pings is not None:  # nor is what our own loop slept through
+        gap_s = min(gap_s, value.upstream_gap_with_pings)
+    return max(0.0, gap_s)
+
+
 def _before(answered_at_ns: int | None, attempt: AttemptSeen) -> bool:
     return answered_at_ns is not None and answered_at_ns <= attempt.started_ns
 
@@ -321,6 +342,18 @@ def _abort(attempt: AttemptSeen, *, ends_with: bool, thresholds: Thresholds) -> 
     elif unread_s >= READ_S:
         said = f"the client did not read for {seconds(unread_s)}"
         sentence = f"The client did not read step {{step}}'s reply for {seconds(unread_s)}, and then closed the call."
+    pinged = _pinged(value, thresholds)
+    if pinged is not None and sentence is None:
+        return Fault(
+            cause="harness.watchdog",
+            blame=Blame.HARNESS,
+            best=Grade.SUSPECTED if ends_with else Grade.PROVED,
+            failure=f"the client closed it while pings were coming, {seconds(pinged)} after the last words",
+            abort=True,
+            with_end=ends_with or value.outcome == "proxy_shutdown",
+            silence_s=silence,
+            watchdog_s=limit,
+        )
     # Bytes were coming when it closed: then the API was not what it waited for.
     flowing = value.ttfb is not None and value.silence_at_end is not None and value.silence_at_end < READ_S
     if flowing and sentence is None:
@@ -344,6 +377,18 @@ def _abort(attempt: AttemptSeen, *, ends_with: bool, thresholds: Thresholds) -> 
     )
 
 
+PING_SHARE: Final = 1 / 3
+"""A silence of any bytes that is this part of the silence of words, or less, shows that pings still came."""
+
+
+def _pinged(value: AttemptEnded, thresholds: Thresholds) -> float | None:
+    """How long a reply had brought pings and no words when its client closed it, s; None when it was not so."""
+    quiet, silence = value.quiet_at_end, value.silence_at_end
+    if quiet is None or silence is None or not value.reply.pings or quiet < thresholds.quiet_s:
+        return None
+    return quiet if silence <= quiet * PING_SHARE else None
+
+
 _REFUSED_LOGIN: Final = frozenset({"EACCES", "13"})
 
 
@@ -355,17 +400,21 @@ def _dial(value: AttemptEnded, *, answered_before: bool) -> Fault:
         if value.errno in _REFUSED_LOGIN and value.dial_stage == "proxy":  # what a SOCKS proxy's refusal is told as
             return Fault(cause="operator.auth", blame=Blame.OPERATOR, failure="the proxy refused the login")
         said = f"proxy status {value.proxy_status}" if value.proxy_status is not None else f"no connection: {error}"
-        return Fault(cause="network.proxy", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=said)
+        return Fault(cause="network.proxy", blame=Blame.INFRA, best=Grade.SUSPECTED, fact=Grade.SUSPECTED, failure=said)
     if value.dial_stage == "tls":
         raw = (value.dial_error or "").upper()
         trust = any(word in raw for word in ("CERTIFICATE", "VERIFY", "SELF-SIGNED", "SELF SIGNED"))
         if trust and not answered_before:
             return Fault(cause="network.tls", blame=Blame.OPERATOR, best=Grade.SUSPECTED, failure=error)
-        return Fault(cause="network.tls", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=error)
+        return Fault(cause="network.tls", blame=Blame.INFRA, best=Grade.SUSPECTED, fact=Grade.SUSPECTED, failure=error)
     stage = "its name did not resolve" if value.dial_stage == "dns" else "no connection"
     if answered_before:
         return Fault(
-            cause="model_api.unreachable", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=f"{stage}: {error}"
+            cause="model_api.unreachable",
+            blame=Blame.INFRA,
+            best=Grade.SUSPECTED,
+            fact=Grade.SUSPECTED,
+            failure=f"{stage}: {error}",
         )
     return Fault(
         cause="operator.endpoint",
@@ -406,7 +455,8 @@ def _no_head(value: AttemptEnded, *, answered_before: bool, ever: bool) -> Fault
     how = clean(value.errno or value.close_kind or "closed")
     said = f"the connection ended before a response head ({how})"
     if answered_before or ever:
-        return Fault(cause="model_api.unreachable", blame=Blame.INFRA, best=_best_of_end(value), failure=said)
+        best = _best_of_end(value)
+        return Fault(cause="model_api.unreachable", blame=Blame.INFRA, best=best, fact=best, failure=said)
     return Fault(cause="operator.endpoint", blame=Blame.OPERATOR, best=Grade.SUSPECTED, failure=said)
 
 
@@ -437,7 +487,8 @@ def _status(value: AttemptEnded, status: int, *, in_stream: bool = False) -> Fau
     if status == 404:
         return Fault(cause="operator.endpoint", blame=Blame.OPERATOR, failure="404: no such path or model")
     if status in {408, 504}:
-        return Fault(cause="model_api.timeout", blame=Blame.INFRA, best=Grade.SUSPECTED, failure=said)
+        fact = Grade.SUSPECTED if status == 408 else Grade.PROVED
+        return Fault(cause="model_api.timeout", blame=Blame.INFRA, best=Grade.SUSPECTED, fact=fact, failure=said)
     if status >= 500 and status not in _CLIENTS_STATUSES:
         return Fault(cause="model_api.server_error", blame=Blame.INFRA, failure=said)
     return Fault(cause="model_api.client_error", blame=Blame.HARNESS, best=Grade.SUSPECTED, failure=said)

@@ -35,8 +35,23 @@ UNKNOWN_WORDS: Final[dict[str, str]] = {
     "at": "not known",
     "bytes_down": "an unknown number of bytes",
     "error_type": "no error type",
+    "lost": "an unknown time",
+    "tasks": "an unknown number of tasks",
+    "hits": "an unknown number of forks",
+    "mount": "a file system",
+    "size": "an unknown size",
+    "room": "nothing free",
     "residue": "what",
     "writer": "an unknown number",
+    "quiet": "an unknown time",
+    "need": "an unknown time",
+    "elapsed": "an unknown time",
+    "source": "nobody knows whose",
+    "code": "an unknown one",
+    "later": "later steps",
+    "why": "without end",
+    "charged": "an unknown time",
+    "did": "stopped",
 }
 """What stands in a sentence for a value that was not observed."""
 

@@ -11,11 +11,93 @@ printed.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase
+from fairtrial.middleware.core.records import Step
+from fairtrial.middleware.steps.placed import Placed
+from fairtrial.middleware.steps.window import OPENING_EDGE_NS
 
 NOT_NORMAL: Final = frozenset({126, 128, 137})
+
+TIME_LIMIT_CODES: Final = frozenset({124, 137, 143})
+"""What timeout(1) and shells say of a command that was cut short."""
+
+
+def last_tool_step(case: Case) -> Step | None:
+    """The last step in which a tool was at work."""
+    return next((step for step in reversed(case.trial.steps) if step.tools), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CutShort:
+    """A tool step that a limit of time ended: `tool_s` is how long its tools had been at work, s."""
+
+    step: Step
+    tool_s: float
+    since_ns: int
+    until_ns: int
+    ids: tuple[str, ...]
+
+
+def cut_short(case: Case) -> CutShort | None:
+    """The last tool step, if a time limit seems to have ended its command or the trial in it.
+
+    It seems so by exit codes and signals, which a command can make up: it decides nothing by itself.
+    """
+    step = last_tool_step(case)
+    if step is None or any(group.step == step.index for group in case.kills):
+        return None
+    ended = any(tool.timed_out_by is not None or tool.exit_code in TIME_LIMIT_CODES for tool in step.tools)
+    code = case.trial.exit_code
+    last = case.last_main
+    waiting = case.waiting_for is not None and last is not None and last.step == step.index
+    if not ended and not (waiting and (case.trial.signal is not None or code in TIME_LIMIT_CODES)):
+        return None
+    window = work_window(case, step.index)
+    if window is None:
+        return None
+    ids = [one.ended.id for c in case.containers.values() for one in c.execs.get(step.index, ()) if one.ended]
+    if not ids and case.ended is not None:
+        ids = [case.ended[0].id]
+    return CutShort(
+        step=step, tool_s=(window[1] - window[0]) / 1e9, since_ns=window[0], until_ns=window[1], ids=tuple(ids)
+    )
+
+
+def work_window(case: Case, step: int) -> tuple[int, int] | None:
+    """From the end of a step's reply to the next call or the trial's end, wall ns."""
+    ends = [c.ended_ns for c in case.main_calls if c.step == step and c.ended_ns is not None]
+    following = _next_call_at(case, step)
+    until = following if following is not None else case.ended_ns
+    if not ends or until is None or until <= max(ends):
+        return None
+    return max(ends), until
+
+
+def step_of_work(case: Case, placed: Placed, edge: str | None = None) -> int | None:
+    """The step whose tools were at work at that moment: while a call is open that is the step before it.
+
+    What a collector reads at a call's start (`edge`) arrives a little after it, even after a short call's end, and
+    tells of the tools that ended then.
+    """
+    number = placed.step
+    if number is None:
+        return None
+    calls = [c for c in case.main_calls if c.step == number]
+    open_still = any(c.ended_ns is None or placed.at_ns < c.ended_ns for c in calls)
+    began = min((c.started_ns for c in calls), default=None)
+    at_start = edge == "call_started" and began is not None and placed.at_ns <= began + OPENING_EDGE_NS
+    return (number - 1 or None) if open_still or at_start else number
+
+
+def all_well(container: ContainerCase, step: int) -> list[str] | None:
+    """Ids of the ends of the step's commands in this container, when all of them ended with 0; None else."""
+    execs = container.execs.get(step, ())
+    if not execs or any(one.exit_code != 0 or one.ended is None for one in execs):
+        return None
+    return [one.ended.id for one in execs if one.ended is not None]
 
 
 def ended_normally(case: Case, container: ContainerCase, step: int, *, inferred: bool = True) -> list[str] | None:

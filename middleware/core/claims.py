@@ -56,6 +56,8 @@ class Assigned:
     """Why it was given to no trial: no_identity | twins | fork | contested | full."""
     hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    named: str | None = None
+    """Under `run`: what the client called its trial; which trial that is, is told when the run is over."""
 
 
 class Assigns(Protocol):

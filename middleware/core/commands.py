@@ -8,9 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from typing import Final
 
 _SHELL: Final = re.compile(r"(?:\S*/)?(?:ba|da|a|z|k)?sh(?: -\S+)*? -\w*c (?P<text>.*)$", re.DOTALL)
+
+UPKEEP: Final[Mapping[str, re.Pattern[str]]] = {
+    "terminus-2": re.compile(r"(?:export \w+=\S+ && )*tmux "),
+    "harbor": re.compile(
+        r"mkdir -p /logs/verifier /logs/agent |test -d /logs/artifacts$|rm -f -- /logs/verifier/|chmod \+x /tests/\S+$"
+        r"|\(/tests/\S+\) > /logs/verifier/|\[ -d /installed-agent \] \|\| mkdir "
+    ),
+}
+"""How the shell texts begin that a harness runs for itself, as Harbor 0.26 was seen to send them."""
 
 
 def shell_text(argv: tuple[str, ...] | None, command: str | None) -> str | None:
@@ -27,15 +37,17 @@ def text_digest(text: str) -> str:
 
 
 def is_plumbing(argv: tuple[str, ...] | None, command: str | None, healthcheck: tuple[str, ...]) -> bool | None:
-    """Whether an exec is the harness's own upkeep: tmux traffic and health checks.  None when the command is not known.
+    """Whether an exec is the harness's own upkeep: tmux traffic, a known harness's set-up and verifier (`UPKEEP`),
+    health checks.  None when the command is not known.
 
-    Deliberately narrow: everything else may be a tool call.  A tool call that is itself a `tmux` command is misread,
+    Deliberately narrow: everything else may be a tool call.  A tool call that is itself such a command is misread,
     which costs its join to the step, never an OOM's.
     """
     words = argv if argv is not None else tuple((command or "").split(" "))
     if not words or not words[0]:
         return None
-    if words[0].rpartition("/")[2] == "tmux" or words[-1].startswith("tmux "):
+    text = shell_text(argv, command) or words[-1]
+    if words[0].rpartition("/")[2] == "tmux" or any(text_of.match(text) for text_of in UPKEEP.values()):
         return True
     checks = healthcheck[1:]
     return bool(checks) and (words == checks or words[-1] == checks[-1])

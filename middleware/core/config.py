@@ -90,7 +90,10 @@ class EndConfig:
         metadata=_doc("Longest wait when the command was over before the observer was up, or it was started again, s."),
     )
     verdict_wait_asked_s: float = dataclasses.field(
-        default=10.0, metadata=_doc("Longest wait with --gate or --json, where the answer is what the run is for, s.")
+        default=10.0,
+        metadata=_doc(
+            "Longest wait with --gate or --json, where the answer is what the run is for, and after several trials, s."
+        ),
     )
 
 
@@ -107,6 +110,13 @@ class RunConfig:
         default=True,
         metadata=_doc(
             "Let the command reach that engine through a socket of ours, which sees its execs (DOCKER_HOST)."
+        ),
+    )
+    bridge_door: bool = dataclasses.field(
+        default=True,
+        metadata=_doc(
+            "Let agents in containers reach the model doors: they then listen on the engine's bridge too, and a door's "
+            "URL in the Env of a container or an exec is rewritten."
         ),
     )
 
@@ -207,7 +217,8 @@ class ExportConfig:
 class Thresholds:
     """The numbers of ours that a verdict may lean on: each is printed with the verdict that used it.
 
-    `terminated_by` uses none of them (but for the client's watchdog, which tells a stall from an impatient client).
+    `terminated_by` uses none of them, but for the client's watchdog, which tells a stall from an impatient client, and
+    `slow_share`, which tells a command that was held up from one that met its limit in passing.
     """
 
     headroom_k: float = dataclasses.field(
@@ -222,6 +233,22 @@ class Thresholds:
         default=90.0,
         metadata=_doc("An upstream's silence (pings count as bytes) of at least this long is charged to it, s."),
     )
+    quiet_s: float = dataclasses.field(
+        default=2.0,
+        metadata=_doc("A client that closes a reply with pings and no words for at least this long had a watchdog, s."),
+    )
+    storm_attempts: float = dataclasses.field(
+        default=20.0,
+        metadata=_doc("So many attempts that could not succeed, for one step, are a retry storm of the harness."),
+    )
+    together_p: float = dataclasses.field(
+        default=0.01,
+        metadata=_doc("Trials of one node, host or minute fail together below this p of Fisher's exact test."),
+    )
+    ledger_share: float = dataclasses.field(
+        default=0.1,
+        metadata=_doc("Outside time below this part of the limit that fired is not why it fired."),
+    )
     lag_share: float = dataclasses.field(
         default=0.5,
         metadata=_doc("Part of a client's wait that our own relay must have caused for `observer.lag`."),
@@ -232,6 +259,18 @@ class Thresholds:
     box_full_share: float = dataclasses.field(
         default=0.8,
         metadata=_doc("A container has no memory for a step when undying pages fill this part of its limit before it."),
+    )
+    own_share: float = dataclasses.field(
+        default=0.8,
+        metadata=_doc("Part of a limit's fill (tasks, disk) from which on it is the model's."),
+    )
+    others_share: float = dataclasses.field(
+        default=0.5,
+        metadata=_doc("Part of a limit's fill that the trial must have less of for it to be the infrastructure's."),
+    )
+    slow_share: float = dataclasses.field(
+        default=0.1,
+        metadata=_doc("Part of a command's time that must be lost to a limit or a neighbour before it is told."),
     )
     end_grace_s: float = dataclasses.field(
         default=2.0,

@@ -180,6 +180,16 @@ class ToolUse(Record, frozen=True, kw_only=True):
     text_digest: str | None = None
 
 
+class Sender(Record, frozen=True, kw_only=True):
+    """The process that opened a connection to a door, as the kernel told it while the connection was open."""
+
+    pid: int
+    start_ticks: int
+    """Clock ticks since boot: tells a reused pid from the first one."""
+    parents: list[int] = []
+    """Pids of its parents, nearest first."""
+
+
 class RequestFacts(Record, frozen=True, kw_only=True):
     """What the request body said, without content.  Digests are blake2b-128 hex."""
 
@@ -219,6 +229,8 @@ class RequestFacts(Record, frozen=True, kw_only=True):
     call_key: str | None = None
     """A key that the client repeats on each attempt of one call (Inspect's x-irid), hashed."""
     retry_count: int | None = None
+    key: str | None = None
+    """Digest of the API key, keyed with a secret of the store's."""
     user_agent: str | None = None
     traceparent: str | None = None
     unreadable: str | None = None
@@ -288,6 +300,12 @@ class AttemptStarted(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
+    peer: str | None = None
+    """The client's address without its port, or "unix"."""
+    named: str | None = None
+    """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
 
 
 class AttemptEnded(Value, frozen=True, kw_only=True):
@@ -313,6 +331,12 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
+    peer: str | None = None
+    """The client's address without its port, or "unix"."""
+    named: str | None = None
+    """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0
@@ -337,6 +361,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """The same of the longest silence between any bytes, s."""
     silence_at_end: float | None = None
     """Silence before the end (any byte counts), s."""
+    quiet_at_end: float | None = None
+    """The same where pings and comments do not count as bytes, s; None before the first byte."""
     downstream_blocked: float | None = None
     """How long the client did not read, so that the upstream was not read either, s."""
     blocked_before_end: float | None = None
@@ -372,6 +398,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     remote: str | None = None
     parse: Literal["full", "partial", "none"] = "full"
     parse_why: str | None = None
+    sender: Sender | None = None
+    """Who opened the connection; None where nobody looked, or it was gone before."""
 
 
 # --- containers and cgroups -----------------------------------------------------------------------------------------
@@ -430,6 +458,8 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     memory_reservation: int | None = None
     memory_swap_limit: int | None = None
     oom_group: bool | None = None
+    oom_kill_disabled: bool | None = None
+    """cgroup v1: at the limit processes are refused or wait, and none is killed."""
     cpu_limit: float | None = None
     pids_limit: int | None = None
     tmpfs: list[str] = []
@@ -437,6 +467,14 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     network_mode: str | None = None
     strangers: int | None = None
     """Role "own": processes in the same cgroup that belong neither to the command nor to fairtrial."""
+    restarts: int | None = None
+    """How often the engine's restart policy had started it again by then."""
+    own_pid_namespace: bool | None = None
+    """False: a process of the host or of another container that it shares its namespace with can kill its first one."""
+    addresses: list[str] = []
+    """Its own in the engine's networks; none with the host's network."""
+    trial_mark: str | None = None
+    """`FAIRTRIAL_TRIAL` or the label that it was created with: whoever created it called its trial so."""
     join: str | None = None
     """How it was tied to this trial: started_after | label | env | only_trial | own."""
 
@@ -496,6 +534,8 @@ class DoorExec(Value, frozen=True, kw_only=True):
     detached: bool | None = None
     status: int | None = None
     """HTTP status of the start request."""
+    error: str | None = None
+    """As in `DoorContainer`."""
     started_wall_ns: int | None = None
     dispatch_delay: float | None = None
     duration: float | None = None
@@ -518,6 +558,8 @@ class DoorContainer(Value, frozen=True, kw_only=True):
     """What the request called it, where that is no whole id."""
     status: int | None = None
     signal: str | None = None
+    error: str | None = None
+    """What kind of refusal the engine's message tells (`wire/docker_errors.py`); None: none was told."""
     exit_code: int | None = None
     """Of `wait`."""
     duration: float | None = None
@@ -555,7 +597,12 @@ class CgroupReading(Value, frozen=True, kw_only=True):
     memory_file: int | None = None
     memory_shmem: int | None = None
     memory_inactive_file: int | None = None
+    memory_slab: int | None = None
+    """Objects of the kernel; on cgroup v1, which does not split it, all memory of the kernel."""
     memory_max_hits: int | None = None
+    memory_high_hits: int | None = None
+    memory_under_oom: bool | None = None
+    """cgroup v1: processes wait for memory that nobody frees, because the OOM killer is switched off."""
     swap_current: int | None = None
     oom_kill: int | None = None
     oom: int | None = None
@@ -565,6 +612,7 @@ class CgroupReading(Value, frozen=True, kw_only=True):
     cpu_throttled_periods: int | None = None
     psi_cpu: float | None = None
     psi_memory: float | None = None
+    psi_memory_full: float | None = None
     psi_io: float | None = None
     pids_current: int | None = None
     pids_limit: int | None = None
@@ -598,6 +646,45 @@ class OomKill(Value, frozen=True, kw_only=True):
     live_execs: list[str] = []
 
 
+class PidsHit(Value, frozen=True, kw_only=True):
+    """A fork was refused by the cgroup's limit of tasks: how many there were a moment later, and since when.
+
+    The two shares count tasks (threads too) of processes that started after the first, and after the newest, reply of a
+    model had passed; `None` while no reply had.  A process that came and went between two looks is in neither.
+    """
+
+    kind: ClassVar[str] = "cgroup.pids_hit"
+    container_id: str
+    hits: int | None = None
+    limit: int | None = None
+    tasks: int | None = None
+    since_first_reply: int | None = None
+    since_last_reply: int | None = None
+
+
+class DiskFull(Value, frozen=True, kw_only=True):
+    """A file system of a container has no room left: less than a hundredth of it and 4 MiB, or no inode.
+
+    Written once when it becomes so and again when it had room in between; `at_start`: it was so when the container was
+    first looked at.  `layer_bytes` is what the container itself holds there: its own layer for the root file system,
+    all of a tmpfs; None where that is not known (a volume, a layer too large to count).
+    """
+
+    kind: ClassVar[str] = "disk.full"
+    container_id: str
+    mount: str
+    fs_type: str | None = None
+    size: int | None = None
+    free: int | None = None
+    inodes_free: int | None = None
+    used_at_start: int | None = None
+    used: int | None = None
+    layer_bytes: int | None = None
+    at_start: bool = False
+    edge: str | None = None
+    """The edge at which it was looked at, as in `CgroupReading`; None: between two."""
+
+
 class KernelOomKill(Value, frozen=True, kw_only=True):
     """One victim record of the kernel log: says *who* and *which limit*."""
 
@@ -624,6 +711,34 @@ class ContainerGone(Value, frozen=True, kw_only=True):
     error: str | None = None
     ended_by: str | None = None
     """exit | oom | runtime_kill:<signal> | unknown: what the runtime's events say ended it."""
+    init_signal: int | None = None
+    """The signal that ended its first process by that process's own wait status, 0: it exited; None: the kernel did not
+    tell (before 6.15, or a remote engine)."""
+
+
+class RuntimeState(Value, frozen=True, kw_only=True):
+    """The engine's event stream opened, broke off or came back."""
+
+    kind: ClassVar[str] = "runtime.state"
+    state: Literal["up", "lost", "back"]
+    why: str | None = None
+    version: str | None = None
+    api_version: str | None = None
+    restarted: bool | None = None
+    """Of `back`: whether the engine is another process than before; None: that cannot be told."""
+
+
+class DoorImage(Value, frozen=True, kw_only=True):
+    """The trial's own client had the engine pull an image."""
+
+    kind: ClassVar[str] = "door.image"
+    image: str | None = None
+    """Its name as asked for, without a digest's or a credential's text."""
+    status: int | None = None
+    error: str | None = None
+    """As in `DoorContainer`; None: it was pulled, or the answer was not seen whole."""
+    duration: float | None = None
+    started_wall_ns: int | None = None
 
 
 class HostCounters(Value, frozen=True, kw_only=True):
@@ -638,6 +753,8 @@ class HostCounters(Value, frozen=True, kw_only=True):
     psi_cpu: float | None = None
     psi_memory: float | None = None
     psi_io: float | None = None
+    cpu_busy_s: float | None = None
+    """Time that all cores together have worked since boot, for whomever; without waiting and stolen time."""
     load1: float | None = None
 
 
@@ -662,8 +779,12 @@ VALUES: Final[dict[str, type[Value]]] = {
         DoorContainer,
         CgroupReading,
         OomKill,
+        PidsHit,
+        DiskFull,
         KernelOomKill,
         ContainerGone,
+        RuntimeState,
+        DoorImage,
         HostCounters,
     )
 }

@@ -2,7 +2,7 @@
 
 What comes in: values that `steps/` and `attribution/` computed.  What goes out: JSON by `msgspec`.
 This file holds shapes only, no rules.  The facts they are computed from are in `observations.py`, the
-closed set of causes in `causes.py`.
+closed set of causes in `causes/`.
 
 Times are RFC 3339 UTC with microseconds (`str`), durations are seconds, sizes bytes.  `None` means *not
 observed*, never 0 or "".  Fields may be added within a schema number, never changed or removed.
@@ -221,6 +221,10 @@ class Attempt(Record, frozen=True, kw_only=True):
     bytes_down: int | None = None
     observation: str | None = None
     """Id of the `attempt.ended` observation that this row was made from."""
+    key: str | None = None
+    """Digest of the API key that it carried, keyed with a secret of the store's: tells keys apart and nothing else."""
+    per_key: bool | None = None
+    """Whether its refusal named a limit per key."""
 
 
 class Call(Record, frozen=True, kw_only=True):
@@ -263,8 +267,12 @@ class Call(Record, frozen=True, kw_only=True):
     """Of a subagent's call: the subagent, called by its first call's id; None is the main agent."""
     parent_agent: str | None = None
     """Of a subagent's call: the agent that started it; None is the main agent."""
+    body_digest: str | None = None
+    """Of its request's body, without the keys that clients flip on a retry."""
     spawned_by: str | None = None
     """Of a subagent's call: the parent's call whose reply set the tool to work that the subagent runs in."""
+    container_id: str | None = None
+    """The container that its client is in, as the engine told; None: the host, or not known."""
     attempts: list[Attempt] = []
 
 
@@ -353,6 +361,10 @@ class ContainerUse(Record, frozen=True, kw_only=True):
     memory_shmem: int | None = None
     memory_file: int | None = None
     swap_peak: int | None = None
+    memory_max_hits: int | None = None
+    memory_high_hits: int | None = None
+    memory_ooms: int | None = None
+    """cgroup v2: how often its limit left no way but to kill or to refuse; a kill follows most of them."""
     oom_kills: int | None = None
     oom_group_kill: int | None = None
     oom_victims: list[Victim] = []
@@ -440,6 +452,12 @@ class Ledger(Record, frozen=True, kw_only=True):
     need: float | None = None
     infra_seconds: float | None = None
     by_cause: dict[str, float] = {}
+    calls_seconds: float | None = None
+    """The time that model calls filled."""
+    reference: str | None = None
+    """By what whole calls were measured; None: by nothing, so what they took was not charged."""
+    calls_without_reference: int | None = None
+    """Whole calls that were not charged, because the reference knows none of their kind."""
 
 
 class Answers(Record, frozen=True, kw_only=True):

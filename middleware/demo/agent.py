@@ -1,7 +1,7 @@
 """A small agent of our own for the demo: speaks the Messages API, runs a shell tool, checks its work.
 
-In: `ANTHROPIC_BASE_URL` (whatever stands behind it), a task's check, and where to run commands.  Out: words on stdout
-and an exit status: 0 when the check passed, 1 when it did not or the model API gave up.  It retries overload and
+In: `ANTHROPIC_BASE_URL` (whatever stands behind it), a task and its check, and where to run commands.  Out: words on
+stdout and an exit status: 0 when the check passed, 1 when it did not or the model API gave up.  It retries overload and
 server errors five times and takes a cut stream as the end, as many agents do.  All that it knows of fairtrial is a mark
 that it hands on to its container.
 
@@ -175,9 +175,9 @@ def _mapping(value: object) -> Mapping[str, object]:
     return value if isinstance(value, dict) else {}
 
 
-def work(box: Box) -> None:
+def work(box: Box, task: str) -> None:
     """Turn by turn until the model asks for nothing more."""
-    messages: list[Json] = [{"role": "user", "content": "Make a file named answer."}]
+    messages: list[Json] = [{"role": "user", "content": task}]
     for _ in range(MAX_TURNS):
         turn = call(messages)
         messages.append(turn)
@@ -197,13 +197,14 @@ def work(box: Box) -> None:
 def main() -> int:
     """Exit status 0: the check passed; 1: it failed, or the model API gave up."""
     parser = argparse.ArgumentParser(prog="demo-agent")
+    parser.add_argument("--task", default="Make a file named answer.", help="what the model is asked for")
     parser.add_argument("--check", default="test -f answer", help="shell command that must succeed in the box")
     parser.add_argument("--image", help="run commands in a container of this image")
     parser.add_argument("--memory", default="64m", help="the container's memory ceiling")
     options = parser.parse_args()
     box: Box = DockerBox(options.image, options.memory) if options.image else LocalBox()
     try:
-        work(box)
+        work(box, options.task)
         code, _ = box.run(options.check)
     except ApiError as error:
         print(f"model API: {error}", flush=True)

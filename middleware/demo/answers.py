@@ -100,7 +100,8 @@ def _tool_uses(asked: Asked, step: Step) -> Iterator[ToolUse]:
     else:
         tool = asked.shell_tool
         wanted = "a shell tool"
-        calls = [shell_arguments(tool, command) for command in step.commands] if tool else [{}] * len(step.commands)
+        commands = [command.replace("{task}", asked.task) for command in step.commands]
+        calls = [shell_arguments(tool, command) for command in commands] if tool else [{}] * len(step.commands)
     for index, arguments in enumerate(calls):
         if tool is None:
             offered = ", ".join(tool.name for tool in asked.tools) or "none"

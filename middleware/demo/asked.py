@@ -43,6 +43,7 @@ SHELL_TOOLS = (
     "run_terminal_cmd",
     "terminal",
 )
+_TASK = re.compile(rb"\btask-[a-z0-9]+\b")
 _COMMAND_ARGUMENTS = ("command", "cmd", "commands", "script", "input", "code")
 
 
@@ -69,6 +70,8 @@ class Asked:
     include_usage: bool
     tools: tuple[Tool, ...]
     history: str
+    task: str
+    """The first word of the form `task-…` in it: what tells trials apart that run the same script; "" without."""
     content_bytes: int
     """Size of system, messages and tools as compact JSON: what input tokens are counted from. Free of `stream`."""
 
@@ -117,6 +120,7 @@ def read_request(api: Api, body: Json) -> Asked:
         include_usage=_mapping(body.get("stream_options")).get("include_usage") is True,
         tools=tuple(_tool(entry) for entry in _objects(body.get("tools"))),
         history=hashlib.sha256(encoded).hexdigest(),
+        task=found.group().decode() if (found := _TASK.search(encoded)) is not None else "",
         content_bytes=len(encoded),
     )
 

@@ -64,6 +64,8 @@ class Fault:
     step: int | None = None
     attempts: int | None = 1
     side_calls: bool = False
+    task: str | None = None
+    """Spare calls that do not hold this text: the fault of one trial among many."""
     stream_only: bool = False
     """Spare calls that did not ask for a stream (a client that falls back to JSON gets through)."""
 

@@ -122,6 +122,7 @@ class StandIn:
         for number, fault in enumerate(self.scenario.faults):
             fits = fault.step in (None, call.step) and (fault.side_calls or not call.side)
             fits = fits and (call.stream or not fault.stream_only)
+            fits = fits and (fault.task is None or fault.task.encode() in call.body)
             used = self._used[call.prefix, number]
             if fits and (fault.attempts is None or used < fault.attempts):
                 self._used[call.prefix, number] += 1

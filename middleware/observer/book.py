@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import platform
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -39,7 +39,7 @@ from fairtrial.middleware.core.selfevents import Journal, StoreFailed
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.observer.machine import cpu_model
 from fairtrial.middleware.observer.seals import Seals
-from fairtrial.middleware.store.database import observations_of, open_database
+from fairtrial.middleware.store.database import observations_of, of_trial, open_database
 from fairtrial.middleware.store.writer import Owner, StoreWriter
 
 FLUSH_S: Final = 0.5
@@ -56,6 +56,7 @@ class TrialBook:
     """One open trial.  `begun`: when it began, on both clocks.
 
     `keep`: observations held in memory; None: all.  `sealed`: it can `verify` that the store still holds what it wrote.
+    `also` is shown each observation, a predecessor's as well.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class TrialBook:
         begun: clock.Instant,
         keep: int | None = None,
         sealed: bool = False,
+        also: Callable[[Observation], None] | None = None,
     ) -> None:
         self.trial = trial
         self.begun = begun
@@ -76,6 +78,7 @@ class TrialBook:
         self._journal = journal
         self._keep = keep
         self._seals = Seals() if sealed else None
+        self._also = also
         self._recent: list[Observation] = []
         self._lasting: list[Observation] = []
         self._taken = 0
@@ -94,6 +97,8 @@ class TrialBook:
         self._taken += 1
         if self._seals is not None:
             self._seals.add(observation)
+        if self._also is not None:
+            self._also(observation)
         self._recent.append(observation)
         # A store that takes no rows gives none back: then all that is left to come stays here.
         if self._keep is not None and len(self._recent) >= self._keep + _AT_ONCE and self._writer.failed is None:
@@ -164,17 +169,31 @@ class TrialBook:
     def _read_back(self) -> list[Observation]:
         """What the store holds of this trial; empty, and noted, when it cannot be read."""
         try:
-            return self._stored()
+            return list(self._stored())
         except (OSError, sqlite3.Error) as error:
             self._journal.note(StoreFailed(label="read back", detail=str(error)))
             return []
 
-    def _stored(self) -> list[Observation]:
+    def _stored(self, trial: str | None = None) -> Iterator[Observation]:
         database = open_database(self._writer.path, read_only=True)
         try:
-            return list(observations_of(database, self.trial))
+            yield from observations_of(database, self.trial if trial is None else trial)
         finally:
             database.close()
+
+    @property
+    def whole_in_memory(self) -> bool:
+        """Nothing was let go."""
+        return not self._let_go
+
+    def stored_of(self, trial: str) -> list[Observation]:
+        """What the store holds of one trial that this run was parted into, forged rows left out."""
+        found: list[Observation] = []
+        for observation in self._stored(trial):
+            ours = observation if observation.subject.trial is None else of_trial(observation, self.trial)
+            if self._seals is None or self._seals.holds(ours):
+                found.append(observation)
+        return found
 
     # --- end ------------------------------------------------------------------------------------------------------
 
@@ -186,25 +205,27 @@ class TrialBook:
         """What has been put into the store by now, for `verify` after a flush of the writer."""
         return {} if self._seals is None else self._seals.mark()
 
-    def verify(self, upto: Mapping[str, int]) -> None:
+    def verify(self, upto: Mapping[str, int], *, keep: bool = True) -> None:
         """Whether the rows that we wrote are still there: under `run` the agent has our uid and could edit them.
 
         If not, what is in memory is put back and a gap is said.  Rows that were let go cannot be put back: the record
         is then judged without them, and without what took their place.  Rows after `upto` may be under way.
+        Without `keep` what was read is not kept for `judge`: the run was parted, and each trial is read by itself.
         """
         if self._seals is None or self._writer.failed is not None:
             return
         try:
-            compared = self._seals.compare(self._stored(), upto)
+            compared = self._seals.compare(self._stored(), upto, keep=keep)
         except (OSError, sqlite3.Error) as error:
             self._read = []
             self._lost = self._let_go
             why = f"the store vanished or was damaged while the command ran ({error})"
         else:
-            self._read = compared.genuine
+            self._read = compared.genuine if keep else None
             if not compared.changed and not compared.added:
                 return
-            self._lost = self._taken - len({(o.source_id, o.seq) for o in (*self.held(), *compared.genuine)})
+            if keep:
+                self._lost = self._taken - len({(o.source_id, o.seq) for o in (*self.held(), *compared.genuine)})
             total = sum(upto.values())
             why = f"someone else changed or removed {compared.changed} of {total} stored rows, "
             why += f"and added {compared.added}"
@@ -215,7 +236,7 @@ class TrialBook:
 
     def judge(self, thresholds: Thresholds) -> Trial:
         """Assemble, judge, and hand the record to the store's writer."""
-        record = judged(self._whole(), self.trial, self._journal, thresholds=thresholds)
+        record = judged(self._whole(), self.trial, self._journal, thresholds=thresholds, store=self._writer.path)
         self._writer.close_trial(record)
         return record
 

@@ -58,8 +58,17 @@ class Seals:
         """How far each source has come by now."""
         return {source: len(line) // _SIZE for source, line in self._lines.items()}
 
-    def compare(self, stored: Iterable[Observation], upto: Mapping[str, int]) -> Compared:
-        """Look at what the store holds.  A row that is missing has changed, unless it came after `upto`."""
+    def holds(self, observation: Observation) -> bool:
+        """Whether a row that was read back is as it was written."""
+        source, seq = observation.source_id, observation.seq
+        line = self._lines.get(source, b"")
+        return self._of(observation) in (line[(seq - 1) * _SIZE : seq * _SIZE], self._apart.get((source, seq)))
+
+    def compare(self, stored: Iterable[Observation], upto: Mapping[str, int], *, keep: bool = True) -> Compared:
+        """Look at what the store holds.  A row that is missing has changed, unless it came after `upto`.
+
+        Without `keep` no genuine row is given back: they may be more than memory should hold.
+        """
         seen = {source: bytearray(len(line) // _SIZE) for source, line in self._lines.items()}
         apart: set[tuple[str, int]] = set()
         genuine: list[Observation] = []
@@ -75,7 +84,8 @@ class Seals:
                 # One that was written, but differently, is missing below.
                 added += not self._knows(source, seq)
                 continue
-            genuine.append(row)
+            if keep:
+                genuine.append(row)
         changed = len(self._apart) - len(apart)
         for source, last in upto.items():
             line, marks = self._lines[source], seen[source]

@@ -17,6 +17,7 @@ from typing import Final
 
 from fairtrial.middleware.relay.dial import DialFailed, DialReport
 from fairtrial.middleware.relay.downward import Downward
+from fairtrial.middleware.relay.editing import Edits
 from fairtrial.middleware.relay.ends import Link
 from fairtrial.middleware.relay.pair import Pause
 from fairtrial.middleware.relay.route import DoorPolicy, HeadRefused, Owner, Route
@@ -34,11 +35,16 @@ class Pair(Downward):
 
     __slots__ = ()
 
-    def __init__(self, relay: Owner, route: Route, client: Link, conn: int, peer: str) -> None:
+    def __init__(
+        self, relay: Owner, route: Route, client: Link, conn: int, peer: str, container: str | None = None
+    ) -> None:
+        """`container`: whose the client is, where its door knows (`gateway.py`)."""
         super().__init__(relay, route, client, conn)
         self.peer = peer
         if route.lead is not None:
             self._queue = Queue(route.lead)
+        elif route.editor is not None:
+            self._edits = Edits(route.editor)
         client.watch_fin = route.policy.client_eof != "half"
         client.on_data = self._client_data
         client.on_eof = self._guard(self._client_eof)
@@ -48,7 +54,8 @@ class Pair(Downward):
         client.on_drained = self._guard(self._client_drained)
         client.on_hangup = self._guard(self._client_hangup)
         client.on_closed = self._closed
-        self._json(Kind.OPEN, {"door": route.label, "upstream": route.upstream.url, "peer": peer})
+        opened: dict[str, object] = {"door": route.label, "upstream": route.upstream.url, "peer": peer}
+        self._json(Kind.OPEN, opened if container is None else {**opened, "container": container})
         client.resume()
 
     def _start_dial(self) -> None:

@@ -1,8 +1,8 @@
 """The Docker door: one socket that leads to one container engine, for the clients of one trial.
 
 In: whatever speaks the engine's API.  Out: the same bytes, verbatim: no head line is changed, since the socket alone
-says whose it is.  A hijacked stream (`attach`, `exec/start`) is a tunnel from its answer on; a client that begins with
-HTTP/2's preface (`PRI *`) is passed on blind.
+says whose it is; but see `bridge.py` for the one kind of body that may be edited.  A hijacked stream (`attach`,
+`exec/start`) is a tunnel from its answer on; a client that begins with HTTP/2's preface (`PRI *`) is passed on blind.
 
 A unix client that closed its writing half may still want the answer (every `docker exec` without stdin does so); one
 that is gone lets its upstream go.  Both look the same to read(2), POLLHUP tells them apart (`ends.Link.vanished`).
@@ -25,6 +25,7 @@ from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.docker_upstream import DockerUpstream
 from fairtrial.middleware.relay.environment import Mutation
 from fairtrial.middleware.relay.heads import RequestHead
+from fairtrial.middleware.relay.route import Editor
 from fairtrial.middleware.relay.settings import ClientTls, Upstream
 
 _PING: Final = b"GET /_ping HTTP/1.1\r\nHost: docker\r\nUser-Agent: fairtrial\r\nConnection: close\r\n\r\n"
@@ -37,12 +38,15 @@ class DockerDoor:
 
     label = "docker:engine"
     lead = None
+    gate = None
 
     def __init__(self, upstream: Upstream, dialler: Dialler, listener: socket.socket, trial: str | None) -> None:
         self.upstream = upstream
         self.dialler = dialler
         self.listener = listener
         self._trial = trial
+        self.editor: Editor | None = None
+        """`bridge.py`, once the engine is known to answer."""
         self.reached = False
         bound = listener.getsockname()
         is_unix = listener.family == socket.AF_UNIX
@@ -50,8 +54,8 @@ class DockerDoor:
         self.url: str = f"unix://{bound}" if is_unix else f"tcp://{bound[0]}:{bound[1]}"
 
     def rewrite(self, head: RequestHead) -> tuple[bytes, str | None]:
-        """See `coupled.Route`: nothing changes."""
-        return head.raw, self._trial
+        """See `coupled.Route`: nothing changes, but the length of a body that was edited."""
+        return head.sent or head.raw, self._trial
 
     def rewrite_loosely(self, rest: bytes) -> bytes:
         """See `coupled.Route`: nothing changes."""

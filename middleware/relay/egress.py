@@ -41,6 +41,8 @@ class ConnectDoor:
     """A bound door.  `url` is for the child's environment and holds the token; the rest is for the engine."""
 
     label = LABEL
+    editor = None
+    gate = None
 
     def __init__(
         self,

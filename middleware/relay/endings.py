@@ -59,6 +59,7 @@ class Endings(PairState):
     # ------------------------------------------------------------------ ends of the client
 
     def _client_eof(self, _ragged: bool) -> None:
+        self._edit_no_more("its client sends no more")
         upstream = self._upstream
         if upstream is not None and upstream.read_ended:  # the second EOF closes both
             self._note_first("client", "fin", None, None)
@@ -70,7 +71,7 @@ class Endings(PairState):
                 self._client_left()
             else:  # half-close is forwarded
                 self._half_close()
-        elif self.idle or (upstream is None and self._dial_task is None):
+        elif self.idle or (upstream is None and self._dial_task is None and not self._queued_bytes):
             self._note_first("client", "fin", None, None)
             if upstream is not None:
                 upstream.finish_and_close(UPSTREAM_FLUSH_S)
@@ -283,6 +284,8 @@ class Endings(PairState):
         self._finished = True
         if self._timer is not None:
             self._timer.cancel()
+        if self._edits is not None and self._edits.task is not None:
+            self._edits.task.cancel()
         self._settle()
         self.account.close(self._msg, self._tunnel)
         self._relay.forget(self)

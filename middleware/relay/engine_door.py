@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from fairtrial.middleware.relay import runtime_dir
 from fairtrial.middleware.relay.environment import Mutation, Note
+from fairtrial.middleware.relay.model import ModelDoor
 from fairtrial.middleware.relay.prepare import Prepared
 from fairtrial.middleware.relay.relay import Relay, unix_listener
+from fairtrial.middleware.wire.feed import Kind
 
 if TYPE_CHECKING:
     from fairtrial.middleware.relay.docker import DockerDoor
@@ -26,7 +29,7 @@ _FAR_S: Final = 0.25
 
 
 class EngineDoor:
-    """`open` it first, `settle` it last; then `mutations` and `notes` tell."""
+    """`open` it first, `settle` it last; then `mutations` and `notes` tell, and containers may be let in."""
 
     def __init__(self, relay: Relay, prepared: Prepared) -> None:
         self.mutations: tuple[Mutation, ...] = ()
@@ -35,6 +38,8 @@ class EngineDoor:
         self._prepared = prepared
         self._path = os.path.join(prepared.runtime.path, runtime_dir.DOCKER_SOCKET)
         self._asked: tuple[DockerDoor, asyncio.Task[str | None]] | None = None
+        self._door: DockerDoor | None = None
+        """The open door, once it is settled that it stays."""
 
     def open(self) -> None:
         """Open the door to the engine that the command would use, and begin to ask whether that engine is there."""
@@ -87,6 +92,23 @@ class EngineDoor:
             return None
         from fairtrial.middleware.relay import docker
 
+        self._door = door
         found = self._prepared.docker
         self.mutations = docker.child_changes(self._prepared.environ, door.url, found)
         return found.record()
+
+    def let_containers_in(self, doors: Sequence[ModelDoor]) -> None:
+        """Let agents in containers reach these doors, if there is a Docker door through which they are made."""
+        if self._door is None or not self._prepared.config.run.bridge_door:
+            return
+        from fairtrial.middleware.relay.bridge import Bridge
+
+        feed, token = self._relay.feed, self._prepared.token
+        self._door.editor = Bridge(
+            self._relay,
+            self._door,
+            doors,
+            lambda _container: token,
+            tell_mutation=lambda mutation: feed.record_json(Kind.MUTATION, mutation.record()),
+            tell_note=lambda event, text: feed.record_json(Kind.NOTE, {"event": event, "text": text}),
+        )

@@ -70,6 +70,8 @@ class RequestHead:
     has_own_lines: bool = False
     msg: int = 0
     """Lines of ours are in it, which do not go upstream.  `msg`: its number on the connection, once known."""
+    sent: bytes = b""
+    """What goes upstream in its place where its body was edited (`editing.py`)."""
 
     @property
     def target(self) -> bytes:
@@ -245,6 +247,15 @@ def rewrite(head: RequestHead, target: bytes, host: bytes, extra: bytes = b"") -
     else:
         new += raw[line_end:]
     return _OWN_LINES.sub(b"", new) if head.has_own_lines else new
+
+
+def with_length(head: RequestHead, length_bytes: int) -> bytes:
+    """The head with one Content-Length, this one, where its framing stood; all else verbatim."""
+    raw, low = head.raw, head.raw.lower()
+    name = b"\r\ncontent-length:" if head.body is _LENGTH else b"\r\ntransfer-encoding:"
+    start = low.find(name)
+    end = low.find(b"\r\n", start + 2)
+    return raw[:start] + b"\r\nContent-Length: %d" % length_bytes + raw[end:]
 
 
 def read_response_head(raw: bytes, msg: int, method: bytes, *, docker: bool = False) -> ResponseHead:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 from urllib.parse import quote
 
 from fairtrial.middleware.relay.coupled import DoorPolicy
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.heads import RequestHead, rewrite
+from fairtrial.middleware.relay.route import Gate
 from fairtrial.middleware.relay.settings import Upstream
 
 TOKEN_PREFIX: Final = b"/t/"
@@ -34,6 +35,8 @@ class ModelDoor:
     """
 
     lead = None
+    editor = None
+    gate: Gate | None = None
 
     def __init__(
         self, upstream: Upstream, dialler: Dialler, listener: socket.socket, tokens: Mapping[str, str]
@@ -104,6 +107,28 @@ class ModelDoor:
         if not target or target[:1] == b"?":
             return self._absolute + (self._base or b"/") + target, trial
         return target, trial  # `*`, an authority, somebody else's URL: not ours to change
+
+
+class RunTokens(Mapping[str, str]):
+    """Token → trial.  `TOKEN.NAME` leads where TOKEN leads: the name tells the trials of one run apart (the observer
+    reads it) and opens nothing."""
+
+    def __init__(self) -> None:
+        self._trials: dict[str, str] = {}
+
+    def add(self, token: str, trial_id: str) -> None:
+        """The token leads to this trial from now on."""
+        self._trials[token] = trial_id
+
+    def __getitem__(self, token: str) -> str:
+        known = self._trials.get(token)
+        return self._trials[token.partition(".")[0]] if known is None else known
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._trials)
+
+    def __len__(self) -> int:
+        return len(self._trials)
 
 
 class SocketDoor(ModelDoor):

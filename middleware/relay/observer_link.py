@@ -70,6 +70,7 @@ class ObserverLink:
         self._decoder = wire.Decoder()
         self._ready = False
         self._containers = 0
+        self._trials = 1
         self._restarts = 0
         self._ending = False
         self._died_ns: int | None = None
@@ -187,7 +188,8 @@ class ObserverLink:
 
     def _patience_s(self, *, asked: bool, was_ready: bool) -> float:
         waits = self._waits
-        if asked:
+        if asked or self._trials > 1:
+            # Several trials are judged one after another; who ran them for an hour wants to read what came of it.
             return waits.verdict_wait_asked_s
         if not was_ready:
             return max(waits.verdict_wait_start_s, waits.verdict_wait_containers_s if self._containers else 0.0)
@@ -246,6 +248,9 @@ class ObserverLink:
             case wire.Kind.WATCHED:
                 count = facts.get("containers")
                 self._containers = max(self._containers, count if isinstance(count, int) else 0)
+                trials = facts.get("trials")
+                self._trials = max(self._trials, trials if isinstance(trials, int) else 1)
+                self._changed.set()
             case wire.Kind.VERDICT:
                 lines, gate, whole = facts.get("lines"), facts.get("gate"), facts.get("record")
                 self._verdict = Verdict(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import monotonic_ns
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from fairtrial.middleware.relay.account import Account
 from fairtrial.middleware.relay.again import Said
@@ -20,6 +20,9 @@ from fairtrial.middleware.relay.opaque import Opaque
 from fairtrial.middleware.relay.route import Owner, Route
 from fairtrial.middleware.relay.switch import Queue
 from fairtrial.middleware.relay.tally import Tally
+
+if TYPE_CHECKING:
+    from fairtrial.middleware.relay.editing import Edits
 
 UPSTREAM_FLUSH_S: Final = 60.0
 """How long an upstream whose client is gone may take to accept what was already read from the client."""
@@ -38,6 +41,7 @@ class Pause:
     REFUSING = 16
     UPSTREAM_DEAD = 32
     SWITCH = 64
+    EDITING = 128
 
 
 def _account(route: Route, feed: FeedSender, conn: int) -> Account:
@@ -51,7 +55,7 @@ class PairState:
     """One client connection and its upstream.  Slots: a read of either side looks up a dozen of these."""
 
     __slots__ = (
-        "_client", "_counters", "_dial_task", "_dialler", "_down_blind", "_eof_pending", "_finished", "_json",
+        "_client", "_counters", "_dial_task", "_dialler", "_down_blind", "_edits", "_eof_pending", "_finished", "_json",
         "_lessons", "_loop", "_msg", "_note_first", "_open_request", "_opened_ns", "_paused", "_pending",
         "_pending_bytes", "_queue", "_record", "_record_whole", "_refusing", "_refusing_as", "_relay", "_requests",
         "_responses", "_route", "_said", "_settings", "_switching", "_timer", "_trial", "_tunnel", "_unseen",
@@ -75,6 +79,7 @@ class PairState:
         self._client = client
         self._dialler = route.dialler
         self._queue: Queue | None = None
+        self._edits: Edits | None = None
         self._switching = False
         self._upstream: Link | None = None
         self._requests = RequestFramer(docker=route.policy.docker, patient=not relay.settings.refuse_bad_heads)
@@ -116,7 +121,9 @@ class PairState:
 
     @property
     def _queued_bytes(self) -> int:
-        """What waits for another upstream."""
+        """What waits for another upstream, or for an edit."""
+        if self._edits is not None:
+            return self._edits.held_bytes
         return 0 if self._queue is None else self._queue.held_bytes
 
     @property
@@ -161,6 +168,9 @@ class PairState:
         raise NotImplementedError
 
     def _switch_soon(self) -> None:
+        raise NotImplementedError
+
+    def _edit_no_more(self, why: str) -> None:
         raise NotImplementedError
 
     def _pass_requests(self, events: list[RequestEvent], t_ns: int) -> None:

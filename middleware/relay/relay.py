@@ -11,7 +11,7 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
@@ -21,7 +21,8 @@ from fairtrial.middleware.relay.descriptors import OUT_OF_ROOM, Descriptors
 from fairtrial.middleware.relay.dial import Dialler, Trust
 from fairtrial.middleware.relay.ends import HangupWatch, Link
 from fairtrial.middleware.relay.feed import FeedSender, LoopLag
-from fairtrial.middleware.relay.model import ModelDoor
+from fairtrial.middleware.relay.gates import Gates
+from fairtrial.middleware.relay.model import ModelDoor, RunTokens
 from fairtrial.middleware.relay.pair import PairState
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
@@ -107,9 +108,10 @@ class Relay:
         self.feed.before_hand_over = self._observe_streams
         self.counters = Counters()
         self.doors: list[Door] = []
-        self._tokens: dict[str, str] = {}
+        self._tokens = RunTokens()
         self.generation = 0
         self._pairs: dict[int, Pair] = {}
+        self._gates = Gates(self.counters, self._begin_pair, self.swallow)
         self._unseen: list[PairState] = []
         self._unseen_streams: list[PairState] = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -129,9 +131,14 @@ class Relay:
             raise RuntimeError("no door of this relay was opened yet")
         return self._loop
 
+    @property
+    def tokens(self) -> Mapping[str, str]:
+        """Token -> trial, as they are at any time."""
+        return self._tokens
+
     def add_token(self, token: str, trial_id: str) -> None:
-        """Requests under `/t/<token>/` belong to this trial from now on."""
-        self._tokens[token] = trial_id
+        """Requests under `/t/<token>/` and `/t/<token>.<name>/` are of this trial, or of one within it, from now on."""
+        self._tokens.add(token, trial_id)
         self.generation += 1
 
     async def open_model_door(
@@ -225,19 +232,27 @@ class Relay:
             if listener.family != socket.AF_UNIX:
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 peer = f"{address[0]}:{address[1]}"
-            self.counters.connections += 1
-            self.counters.open_pairs += 1
-            conn = self.counters.connections
-            link = Link(self.loop, sock, self._watch)
-            try:
-                self._pairs[conn] = Pair(self, route, link, conn, peer)
-            except Exception as error:  # noqa: BLE001 - outermost frame: the door goes on
-                self.swallow(error)
-                self.counters.open_pairs -= 1
-                link.reset()
+            if route.gate is None:
+                self._begin_pair(sock, route, peer)
             else:
-                route.dialler.warm_up()  # not before: who never calls by TLS never loads it
-                self._lag.start()
+                self._gates.ask(sock, route, route.gate, peer)
+
+    def _begin_pair(self, sock: socket.socket, route: Route, peer: str, container: str | None = None) -> None:
+        assert self._watch is not None
+        assert self._lag is not None
+        self.counters.connections += 1
+        self.counters.open_pairs += 1
+        conn = self.counters.connections
+        link = Link(self.loop, sock, self._watch)
+        try:
+            self._pairs[conn] = Pair(self, route, link, conn, peer, container)
+        except Exception as error:  # noqa: BLE001 - outermost frame: the door goes on
+            self.swallow(error)
+            self.counters.open_pairs -= 1
+            link.reset()
+        else:
+            route.dialler.warm_up()  # not before: who never calls by TLS never loads it
+            self._lag.start()
 
     def _may_accept(self) -> int:
         """How many of those that knock may come in now.  The others wait in the listener's queue, not refused."""
@@ -371,6 +386,7 @@ class Relay:
         for door in doors:
             self.loop.remove_reader(door.listener.fileno())
             door.listener.close()
+        self._gates.close()
         deadline_ns = monotonic_ns() + int(grace_s * 1e9)
         while self._pairs and monotonic_ns() < deadline_ns:
             for pair in tuple(self._pairs.values()):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.feed import FeedSender
@@ -38,6 +38,38 @@ class HeadRefused(Exception):
         self.status = status
 
 
+Thinking = Callable[[], Coroutine[Any, Any, bytes | None]]
+"""Begun by calling it."""
+
+
+class Editor(Protocol):
+    """What a door that edits bodies tells (`editing.py`)."""
+
+    def wants(self, head: RequestHead) -> bool:
+        """Whether the body behind this head is to be looked at."""
+        ...
+
+    def edit(self, head: RequestHead, body: bytes) -> Thinking | None:
+        """Another body, once it is known; None, at once or later: it stays as it is."""
+        ...
+
+    def not_edited(self, why: str) -> None:
+        """A body that was to be looked at passed unseen."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether a client may come in, and in which container it is (None: not known)."""
+
+    admitted: bool
+    container: str | None = None
+
+
+Gate = Callable[[str], Coroutine[Any, Any, Admission]]
+"""Asked by a client's address."""
+
+
 class Route(Protocol):
     """What a door tells the engine."""
 
@@ -51,12 +83,22 @@ class Route(Protocol):
         """Where each request names its upstream (plain egress proxy): the dialler, one object for one upstream."""
         ...
 
+    @property
+    def editor(self) -> Editor | None:
+        """Who may give a request another body; asked when a client is accepted."""
+        ...
+
+    @property
+    def gate(self) -> Gate | None:
+        """Who says which clients may come in; None: whoever can reach the door."""
+        ...
+
     def rewrite(self, head: RequestHead) -> tuple[bytes, str | None]:
         """The head as it goes upstream, and the trial that its token names (None: no known token).
 
         Answers by the head's bytes alone, as long as `Owner.generation` is the same: a head that is said again is not
         asked about again.
-        Raises `HeadRefused`, at the doors of a `serve` only.
+        Raises `HeadRefused`, at the doors of a `serve` and on an engine's bridge only.
         """
         ...
 

@@ -154,6 +154,7 @@ class Session:
         engine_door.open()  # first, so that the engine answers while the rest is made
         await asyncio.sleep(0)
         proxy = self._open_connect_door() if prepared.options.via == "connect" else None
+        model_doors: list[ModelDoor] = []
         for plan in prepared.plan.doors:
             try:
                 upstream = Upstream.parse(plan.name, plan.origin, _client_tls(prepared.environ, plan.name))
@@ -178,6 +179,7 @@ class Session:
                     remedy="Check that 127.0.0.1 is up (ip link set lo up) and that files may be opened (ulimit -n).",
                     errno=error.errno,
                 ) from error
+            model_doors.append(door)
             self._door_urls[plan.name] = f"unix://{door.path}" if door.path else door.url(prepared.token)
             self._doors.append(
                 {
@@ -207,6 +209,7 @@ class Session:
         self._mutations = [*changed.mutations, *adapted.mutations]
         ports = {int(str(door["door_port"])): str(door["name"]) for door in self._doors if door["door_port"]}
         prepared.runtime.write_doors(prepared.trial, ports, await engine_door.settle())
+        engine_door.let_containers_in(model_doors)
         self._mutations += engine_door.mutations
         self._variables |= {m.what.removeprefix("environment "): m.new or "" for m in engine_door.mutations}
         others_at_start = 0

@@ -220,6 +220,12 @@ class Counters:
     accept_failed: int = 0
     accept_waits: int = 0
     """How often no more connections were taken for a while, because descriptors ran short."""
+    turned_away: int = 0
+    """Clients that a door's gate did not let in."""
+    edited: int = 0
+    """Bodies that went upstream changed (`editing.py`)."""
+    not_edited: int = 0
+    """Bodies that should have been looked at and passed unseen."""
     made_room: int = 0
     """Idle connections that were ended for another's sake."""
     swallowed: int = 0

@@ -35,7 +35,7 @@ class Queue:
     def put(self, events: list[RequestEvent], t_ns: int) -> None:
         """Behind everything that waits; `t_ns`: when they were read."""
         self._waiting.extend((event, t_ns) for event in events)
-        self.held_bytes += sum(len(_wire(event)) for event in events)
+        self.held_bytes += sum(len(wire_of(event)) for event in events)
 
     def run(self) -> list[tuple[RequestEvent, int]]:
         """Take what may pass to the upstream in use now, up to the first head that names another."""
@@ -49,19 +49,20 @@ class Queue:
                     self.waiting_for = dialler
                     break
             taken.append(self._waiting.popleft())
-            self.held_bytes -= len(_wire(event))
+            self.held_bytes -= len(wire_of(event))
         return taken
 
     def give_up(self) -> bytes:
         """The bytes of all that waits, as they were sent: they turned out to belong to a tunnel."""
-        wire = b"".join(_wire(event) for event, _ in self._waiting)
+        wire = b"".join(wire_of(event) for event, _ in self._waiting)
         self._waiting.clear()
         self.held_bytes = 0
         self.waiting_for = None
         return wire
 
 
-def _wire(event: RequestEvent) -> bytes:
+def wire_of(event: RequestEvent) -> bytes:
+    """The bytes of an event as they were sent."""
     if isinstance(event, RequestHead):
         return event.raw
     if isinstance(event, BodyData):

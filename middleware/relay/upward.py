@@ -11,18 +11,18 @@ from typing import Final
 
 from fairtrial.middleware.relay.account import trial_note
 from fairtrial.middleware.relay.again import Said, can_be_said_again
+from fairtrial.middleware.relay.editing import Editing
 from fairtrial.middleware.relay.framing import BadRequest, BodyData, InFlight, MessageEnd, RequestEvent
 from fairtrial.middleware.relay.heads import RequestHead
 from fairtrial.middleware.relay.pair import LESSONS, UPSTREAM_FLUSH_S, Pause
 from fairtrial.middleware.relay.route import HeadRefused
-from fairtrial.middleware.relay.switching import Switching
 from fairtrial.middleware.wire.feed import Kind
 
 _REQUEST_HEAD: Final = int(Kind.REQUEST_HEAD)
 """Looked up once: an enum's attribute costs more than the record."""
 
 
-class Upward(Switching):
+class Upward(Editing):
     """The way of the requests."""
 
     __slots__ = ()
@@ -83,7 +83,7 @@ class Upward(Switching):
         if self._refusing is not None:
             return
         framer = self._requests
-        if self._queue is None and self._take_new_request(data, t_ns):
+        if self._queue is None and self._edits is None and self._take_new_request(data, t_ns):
             return
         self._take_requests(framer.feed(data), t_ns)
         if framer.holding:
@@ -120,7 +120,10 @@ class Upward(Switching):
         return True
 
     def _take_requests(self, events: list[RequestEvent], t_ns: int) -> None:
-        if self._queue is None:
+        if self._edits is not None:
+            self._edits.put(events, t_ns)
+            self._pass_edits(self._edits)
+        elif self._queue is None:
             self._pass_requests(events, t_ns)
         else:
             self._queue.put(events, t_ns)

@@ -1,8 +1,8 @@
 """Where the command runs, looked at by the run process until the observer can look for itself.
 
-In: the command's pid.  Out: the text of its /proc/PID/cgroup, each time that it changed.  A wrapper (systemd-run, cgexec,
-a shell) moves the command after its start, and on a busy machine a short command is over before the observer is up:
-nobody could say afterwards whether an OOM kill was in the command's cgroup or in a stranger's.
+In: the command's pid.  Out: the text of its /proc/PID/cgroup, each time that it changed.  A wrapper (systemd-run,
+cgexec, a shell) moves the command after its start, and on a busy machine a short command is over before the observer
+is up: nobody could say afterwards whether an OOM kill was in the command's cgroup or in a stranger's.
 
 What it does not do: read anything else, or go on once the observer is up or the command has ended.  One look is one
 small read of /proc, `EVERY_S` apart.

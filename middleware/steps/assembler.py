@@ -31,6 +31,7 @@ from fairtrial.middleware.core.observations import (
     ExecStarted,
     KernelOomKill,
     MutationSeen,
+    Note,
     Observation,
     OomKill,
     TrialEnded,
@@ -50,6 +51,7 @@ from fairtrial.middleware.core.records import (
     PhaseName,
     Step,
     Trial,
+    Trust,
 )
 from fairtrial.middleware.steps.agents import lineages
 from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_record, changes, fold, seen
@@ -127,10 +129,16 @@ _STOPS: Final = frozenset({ExecStarted, ExecEnded, ContainerEvent})
 
 def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_Decoded], dict[str, int]]:
     """This trial's observations and those about the whole host, in order, repeats gone; and what could not be
-    assigned."""
+    assigned.
+
+    What the agent can write is kept as a note at most: an exec, a reading or a coverage of its telling would move
+    steps, tools and windows, and with them the verdict.
+    """
     unique: dict[tuple[str, int], Observation] = {}
     for observation in observations:
         if observation.subject.trial not in {None, trial_id}:
+            continue
+        if observation.trust is Trust.INSIDE and observation.kind != Note.kind:
             continue
         key = (observation.source_id, observation.seq)
         known = unique.get(key)

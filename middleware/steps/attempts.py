@@ -143,6 +143,7 @@ def seen(value: AttemptStarted | AttemptEnded, *, observation: str, wall_ns: int
         method=value.method,
         path=value.path,
         request=value.request,
+        container_id=value.container_id,
         parse="none",
         parse_why="the end of this attempt was not seen",
     )
@@ -298,7 +299,9 @@ def call_record(call: FoldedCall, role: CallRole, kin: Lineage = MAIN_AGENT) -> 
         concurrent_duplicate=call.concurrent_duplicate,
         agent=kin.agent,
         parent_agent=kin.parent,
+        body_digest=facts.request.body_digest,
         spawned_by=kin.spawned_by,
+        container_id=facts.container_id,
         attempts=[
             _attempt_record(attempt, call.attempts[i - 1] if i else None) for i, attempt in enumerate(call.attempts)
         ],
@@ -334,6 +337,8 @@ def _attempt_record(attempt: SeenAttempt, previous: SeenAttempt | None) -> Attem
         bytes_up=facts.bytes_up,
         bytes_down=facts.bytes_down,
         observation=attempt.observation,
+        key=facts.request.key,
+        per_key=True if "per_key" in facts.reply.error_names else None,
     )
 
 

@@ -5,9 +5,12 @@ together from what the runtime told (start, exit code) and what the Docker door 
 either alone will do.  `join` says how an exec found its tool call: the same text, else the only exec beside the only
 call.  Both lie in the step, so behind the reply that asked and before the next turn, and in a container of the trial.
 
-A harness's own upkeep (tmux traffic, health checks, `core/commands.is_plumbing`) and what ran before the first call is
-no tool work.  How this can be wrong: a harness that runs one command of its own beside one tool call that needs no exec
-gets the two joined by time.
+A harness's own upkeep (tmux traffic, set-up, health checks, `core/commands.is_plumbing`) and what ran before the first
+call is no tool work.  Nor is an exec in the container from which the step's calls came: the agent is inside, its tools
+are its own children, and who runs something in there from outside is its harness.
+
+How this can be wrong: a harness that runs one command of its own beside one tool call that needs no exec gets the two
+joined by time.
 """
 
 from __future__ import annotations
@@ -57,6 +60,8 @@ class _Ran:
     exec_id: str | None = None
     container_id: str | None = None
     """Of a run."""
+    within: str | None = None
+    """The container of an exec."""
     ended_ns: int | None = None
     exit_code: int | None = None
     text_digest: str | None = None
@@ -93,7 +98,12 @@ class Tools:
         step = self._steps[index - 1]
         asked = self._asked(step)
         begun_ns = step.calls[0].ended_wall_ns or 0
-        ran = [one for one in self._ran.get(index, []) if one.started_ns >= begun_ns]
+        inside = {attempt.facts.container_id for call in step.calls for attempt in call.attempts}
+        ran = [
+            one
+            for one in self._ran.get(index, [])
+            if one.started_ns >= begun_ns and (one.within is None or one.within not in inside)
+        ]
         joined, free = _joined(asked, ran)
         following = self._steps[index].started_ns if index < len(self._steps) else None
         tools: list[Tool] = []
@@ -222,6 +232,7 @@ def _exec(
     written = _sum(door.stdout, door.stderr, door.raw)
     return _Ran(
         exec_id=exec_id,
+        within=door.container_id or (by_runtime.container_id if by_runtime is not None else None),
         started_ns=started_ns,
         ended_ns=end[0] if end is not None else over_ns,
         exit_code=end[1].exit_code if end is not None else None,

@@ -4,9 +4,9 @@ In: the placed observations and the folded calls.  Out: the trial's `Coverage`. 
 what a gap costs a verdict (`attribution/coverage.py`).
 
 A family is *full* when one source that can see it was on from the first model call (or the first observation) to the
-end without a gap, and a rule judges it; *partial* when a source was on for a part, or no rule judges it yet; *none*
-else.  `model_api` also needs a call that came
-through the door and could be read.
+end without a gap, and a rule judges it; *partial* when a source was on for a part, when any source of it has a gap
+(what it would have told of, a container above all, the others may not have watched), or when no rule judges it yet;
+*none* else.  `model_api` also needs a call that came through the door and could be read.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
     """Sum up what was watched; `ended_ns` is the command's end, wall ns."""
     sources: dict[str, _Source] = {}
     missed: str | None = None
+    holes: dict[str, str] = {}
     gaps: list[Gap] = []
     dropped: int | None = None
     for one in placed:
@@ -93,6 +94,9 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
             if value.lost_records is not None:
                 dropped = (dropped or 0) + value.lost_records
             _gap(sources, value)
+            if ended_ns is None or value.since_ns is None or value.since_ns < ended_ns:
+                for family in value.families:
+                    holes.setdefault(family, f"{value.source} {_gap_why(value)}")
     if dropped is None and any(name.startswith("door.") for name in sources):
         dropped = 0
     first_ns = calls[0].started_wall_ns if calls else None
@@ -105,9 +109,9 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
             if not n.startswith("door.")
         },
         families={
-            family: _missing(family, _family(family, sources, calls, first_ns), missed)
-            if not (opaque and family == "model_api")
-            else FamilyCoverage(level="none", why=OPAQUE)
+            family: FamilyCoverage(level="none", why=OPAQUE)
+            if opaque and family == "model_api"
+            else _holed(_missing(family, _family(family, sources, calls, first_ns), missed), holes.get(family))
             for family in FAMILIES
         },
         gaps=gaps,
@@ -146,12 +150,20 @@ def _change(source: _Source, value: CoverageChanged, at_ns: int, ended_ns: int |
 
 def _gap(sources: dict[str, _Source], value: GapSeen) -> None:
     """A gap of a source lies on its own watches of the families; one of the observer or the feed on everybody's."""
-    why = f"gap: {value.why}" if value.why else "gap"
+    why = _gap_why(value)
     named = sources.get(value.source)
     for source in [named] if named is not None and value.source != "observer" else sources.values():
         for (family, _), watch in source.watches.items():
             if family in value.families or (named is not None and not value.families):
                 watch.trouble = watch.trouble or why
+
+
+def _gap_why(value: GapSeen) -> str:
+    return f"gap: {value.why}" if value.why else "gap"
+
+
+def _holed(found: FamilyCoverage, hole: str | None) -> FamilyCoverage:
+    return found if hole is None or found.level != "full" else FamilyCoverage(level="partial", why=hole)
 
 
 def _family(

@@ -41,6 +41,9 @@ OPENING_EDGE_NS: Final = 2_000_000_000
 _UNREAD: Final = CgroupReading(container_id="")
 _NEWBORN: Final = CgroupReading(
     container_id="",
+    memory_max_hits=0,
+    memory_high_hits=0,
+    oom=0,
     oom_kill=0,
     oom_group_kill=0,
     cpu_used=0.0,
@@ -104,10 +107,13 @@ def container_facts(placed: Iterable[Placed]) -> dict[str, ContainerFacts]:
             continue
         if isinstance(value, ContainerSeen):
             facts.seen, facts.seen_ns = value, facts.seen_ns or at_ns
+            if facts.gone_ns is not None and (value.started_wall_ns or 0) > facts.gone_ns:
+                facts.gone_ns = None  # it lives again
         elif isinstance(value, OomKill):
             facts.kills_told = True
         elif isinstance(value, ContainerGone):
-            facts.gone_ns = at_ns
+            begun = 0 if facts.seen is None else facts.seen.started_wall_ns or 0
+            facts.gone_ns = at_ns if begun <= at_ns else None
         elif isinstance(value, ExecStarted) and value.pid is not None:
             facts.exec_pids[value.exec_id] = value.pid
         facts.by_step.setdefault(one.step, []).append(one)
@@ -161,6 +167,9 @@ class Windows:
             memory_shmem=_last(inside, "memory_shmem"),
             memory_file=_last(inside, "memory_file"),
             swap_peak=max((r.swap_current for r in inside if r.swap_current is not None), default=None),
+            memory_max_hits=_delta(before.memory_max_hits, after.memory_max_hits),
+            memory_high_hits=_delta(before.memory_high_hits, after.memory_high_hits),
+            memory_ooms=_delta(before.oom, after.oom),
             oom_kills=_kills(container, before, after, events),
             oom_group_kill=_group_kills(before, after, events),
             oom_victims=_victims(container, events),

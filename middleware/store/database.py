@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -191,8 +191,31 @@ def _beginning(trial: Trial) -> tuple[object, ...]:
 
 def observations_of(database: sqlite3.Connection, trial: str) -> Iterator[Observation]:
     """All observations of one trial in order of wall time; a damaged row is skipped."""
-    query = f"{_ROWS} JOIN trial_keys k ON k.id = o.trial WHERE k.trial = ? ORDER BY o.wall_ns, o.source, o.seq"
+    query = f"{_ROWS} WHERE k.trial = ? ORDER BY o.wall_ns, o.source, o.seq"
     return _read(database, query, trial)
+
+
+def assign(database: sqlite3.Connection, rows: Mapping[str, Sequence[tuple[str, int]]]) -> None:
+    """Say whose rows are, now that a run was parted: trial → its (source id, number).
+
+    What a row says is never changed; whose it is stands beside it, and is what a reader gets as its subject.
+    """
+    sources: dict[str, int] = {}
+    for trial, keys in rows.items():
+        number = _key(database, "trial_keys", "trial", trial)
+        for source_id, _ in keys:
+            if source_id not in sources:
+                sources[source_id] = _key(database, "sources", "source_id", source_id)
+        database.executemany(
+            "UPDATE observations SET trial = ? WHERE source = ? AND seq = ?",
+            ((number, sources[source_id], seq) for source_id, seq in keys),
+        )
+
+
+def forget_trial_row(database: sqlite3.Connection, trial: str) -> None:
+    """The run was no trial: its row goes, and the wish for its trace; what was observed stays."""
+    database.execute("DELETE FROM trials WHERE trial = ?", (trial,))
+    database.execute("DELETE FROM exports WHERE trial = ? AND revision = 0", (trial,))
 
 
 def all_observations(database: sqlite3.Connection) -> Iterator[Observation]:
@@ -200,14 +223,25 @@ def all_observations(database: sqlite3.Connection) -> Iterator[Observation]:
     return _read(database, f"{_ROWS} ORDER BY o.source, o.seq")
 
 
-_ROWS: Final = "SELECT o.source, o.seq, o.sampled, o.body FROM observations o"
+def of_trial(observation: Observation, trial: str) -> Observation:
+    """The same fact, told of this trial."""
+    subject = msgspec.structs.replace(observation.subject, trial=trial)
+    return msgspec.structs.replace(observation, subject=subject)
+
+
+_ROWS: Final = (
+    "SELECT o.source, o.seq, o.sampled, o.body, k.trial FROM observations o JOIN trial_keys k ON k.id = o.trial"
+)
 
 
 def _read(database: sqlite3.Connection, query: str, *values: str) -> Iterator[Observation]:
     unpacker = Unpacker(database)
-    for row in database.execute(query, values):
+    for *row, trial in database.execute(query, values):
         try:
-            yield _OBSERVATION.decode(unpacker.body(*row))
+            observation = _OBSERVATION.decode(unpacker.body(*row))
+            if observation.subject.trial not in {None, trial}:
+                observation = of_trial(observation, trial)
+            yield observation
         except (zlib.error, msgspec.DecodeError, msgspec.ValidationError):
             continue
 

@@ -15,7 +15,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,14 @@ from fairtrial.middleware.core.observations import Observation
 from fairtrial.middleware.core.records import Trial
 from fairtrial.middleware.core.selfevents import Journal, StoreFailed
 from fairtrial.middleware.store import exports
-from fairtrial.middleware.store.database import insert_observation, insert_trial, open_database, open_trial_row
+from fairtrial.middleware.store.database import (
+    assign,
+    forget_trial_row,
+    insert_observation,
+    insert_trial,
+    open_database,
+    open_trial_row,
+)
 from fairtrial.middleware.store.packing import Packer
 
 COMMIT_EVERY_S: Final = 0.2
@@ -71,7 +78,13 @@ class _Barrier:
     reached: threading.Event
 
 
-_Row = Observation | _Open | _Close | _Want | _Restore
+@dataclass(frozen=True, slots=True)
+class _Assign:
+    run: str
+    rows: Mapping[str, Sequence[tuple[str, int]]]
+
+
+_Row = Observation | _Open | _Close | _Want | _Restore | _Assign
 _Item = _Row | _Barrier | None
 
 
@@ -140,6 +153,10 @@ class StoreWriter:
     def restore(self, observations: list[Observation]) -> None:
         """Put back rows that somebody else changed or removed; a database file that was removed is made anew."""
         self._queue.put(_Restore(tuple(observations)))
+
+    def assign(self, run: str, rows: Mapping[str, Sequence[tuple[str, int]]]) -> None:
+        """A run turned out to be several trials: trial → its rows (source id, number).  The run's own row goes."""
+        self._queue.put(_Assign(run, rows))
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until everything put before is committed or spilled; False when that took longer."""
@@ -279,6 +296,9 @@ def _insert(database: sqlite3.Connection, row: _Row, trial: str | None, packer: 
     elif isinstance(row, _Open):
         owner = row.owner
         open_trial_row(database, row.trial, owner.pid, owner.boot_id, owner.start_ticks)
+    elif isinstance(row, _Assign):
+        assign(database, row.rows)
+        forget_trial_row(database, row.run)
     elif isinstance(row, _Want):
         exports.want(database, row.trial, row.root, row.parent, time.time_ns())
     else:
@@ -290,8 +310,8 @@ def _lines(row: _Row) -> list[bytes]:
         return [msgspec.json.encode(row)]
     if isinstance(row, _Restore):
         return [msgspec.json.encode(observation) for observation in row.observations]
-    if isinstance(row, _Want):
-        return []  # a spilled trial's trace is sent from memory, or not
+    if isinstance(row, _Want | _Assign):
+        return []  # a spilled run's rows stay together; a spilled trial's trace is sent from memory, or not
     return [msgspec.json.encode({"trial_record": row.trial})]
 
 

@@ -1,8 +1,9 @@
 """What the Docker door's traffic says of execs and containers: copies of HTTP messages in, observations out.
 
-In: the feed's records of connections whose door is `docker:…`.  Out: `door.exec` when an exec's stream ended, and
-`door.container` for every request that makes, ends or holds up a container: the trial's own doing, as opposed to what
-somebody else asks of the same engine.  Exit codes of execs are not here: the engine tells them by event and inspect
+In: the feed's records of connections whose door is `docker:…`.  Out: `door.exec` when an exec's stream ended,
+`door.image` for a pull (`docker_pulls.py`), and `door.container` for every request that makes, ends or holds up a
+container: the trial's own doing, as opposed to what somebody else asks of the same engine.  Of a refusal its kind is
+kept (`docker_errors.py`).  Exit codes of execs are not here: the engine tells them by event and inspect
 (`collectors/docker_events.py`); a stream's end says only that it ended.
 
 Everything is bounded, and an unreadable body costs facts only.  Of a command leaves what `core/masking.py` leaves
@@ -27,6 +28,8 @@ from fairtrial.middleware.core.masking import mask_command
 from fairtrial.middleware.core.observations import DoorContainer, DoorExec, Subject, Value
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.wire import feed
+from fairtrial.middleware.wire.docker_errors import OTHER, kind_of
+from fairtrial.middleware.wire.docker_pulls import TAIL_BYTES, pull
 from fairtrial.middleware.wire.feed import Flag, Kind
 from fairtrial.middleware.wire.http1 import parse_request_head, parse_response_head
 
@@ -42,6 +45,7 @@ _PATH: Final = re.compile(
     r"(?P<create>containers/create)"
     r"|containers/(?P<container>[^/]+)(?:/(?P<action>exec|attach|start|kill|stop|restart|pause|unpause|wait))?"
     r"|exec/(?P<exec>[^/]+)/start"
+    r"|(?P<pull>images/create)"
     r")\Z"
 )
 _WHOLE_ID: Final = re.compile(r"[0-9a-f]{64}\Z")
@@ -65,6 +69,10 @@ class _ExecCreate(msgspec.Struct):
 class _Create(msgspec.Struct):
     Entrypoint: list[str] | str | None = None
     Cmd: list[str] | str | None = None
+
+
+class _Refused(msgspec.Struct):
+    message: str = ""
 
 
 class _ExecStart(msgspec.Struct):
@@ -111,6 +119,7 @@ class _Call:
     sent: list[bytes] = field(default_factory=list[bytes])
     got: list[bytes] = field(default_factory=list[bytes])
     kept_bytes: int = 0
+    tail: bytes = b""
     tunnel: bool = False
     counted: _TunnelEnd | None = None
 
@@ -185,7 +194,9 @@ class DockerTracker:
         found = _PATH.match(path)
         if found is None or head.method not in ("POST", "DELETE"):
             return
-        if found["create"]:
+        if found["pull"]:
+            action, ref = "pull", ""
+        elif found["create"]:
             action, ref = "create", ""
         elif found["exec"]:
             action, ref = "exec_start", found["exec"]
@@ -212,7 +223,11 @@ class DockerTracker:
 
     def _response_data(self, record: feed.Record) -> None:
         call = self._call(record)
-        if call is not None and call.action in ("create", "exec", "wait"):
+        if call is None or record.flags & Flag.DROPPED:
+            return
+        if call.action == "pull":
+            call.tail = (call.tail + record.payload)[-TAIL_BYTES:]  # its error is the last of many lines
+        elif call.action in ("create", "exec", "wait") or (call.status or 0) >= 400:
             self._keep(call, call.got, record)
 
     @staticmethod
@@ -255,6 +270,8 @@ class DockerTracker:
                 self._exec_over(call, t_ns, None)
             case "attach":
                 return
+            case "pull":
+                self._say_image(call, t_ns)
             case _:
                 self._say_container(call, t_ns)
 
@@ -299,6 +316,7 @@ class DockerTracker:
                 tty=None if known is None else known.tty,
                 detached=_decoded(call.sent, _ExecStart()).Detach,
                 status=call.status,
+                error=_refusal(call),
                 started_wall_ns=self._clock.wall_at(call.started_ns),
                 dispatch_delay=_seconds(call.started_ns, call.answered_ns),
                 duration=_seconds(call.started_ns, t_ns) if call.tunnel else None,
@@ -332,6 +350,7 @@ class DockerTracker:
                 container_named=ref if whole is None and _NAME.match(ref) else None,
                 status=call.status,
                 signal=signal if _SIGNAL.match(signal) else None,
+                error=_refusal(call),
                 exit_code=waited.StatusCode,
                 duration=_seconds(call.started_ns, t_ns),
                 started_wall_ns=self._clock.wall_at(call.started_ns),
@@ -346,6 +365,17 @@ class DockerTracker:
             t_ns,
             container_id=whole,
         )
+
+    def _say_image(self, call: _Call, t_ns: int) -> None:
+        told = pull(
+            call.query,
+            call.tail,
+            status=call.status,
+            duration=_seconds(call.started_ns, t_ns),
+            started_wall_ns=self._clock.wall_at(call.started_ns),
+        )
+        if told is not None:
+            self._emit(told, t_ns)
 
     def _emit(self, value: Value, t_ns: int, *, exec_id: str | None = None, container_id: str | None = None) -> None:
         self._source.emit(
@@ -367,6 +397,13 @@ def _ender(counted: _TunnelEnd | None, said: _Ending) -> Ender | None:
     if said.first == "upstream":
         return "process" if said.how == "fin" else "engine"
     return None if said.text == "half-close" else "client"
+
+
+def _refusal(call: _Call) -> str | None:
+    """What kind of refusal the answer tells; None where it is none."""
+    if (call.status or 0) < 400:
+        return None
+    return kind_of(_decoded(call.got, _Refused()).message) or OTHER
 
 
 def _words(said: list[str] | str | None) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ import msgspec
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.claims import Assigns
 from fairtrial.middleware.core.ids import new_id
+from fairtrial.middleware.core.observations import Sender
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.bodies import Bodies
@@ -33,7 +34,7 @@ from fairtrial.middleware.wire.emission import Emission
 from fairtrial.middleware.wire.feed import Flag, Kind
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, parse_request_head, parse_response_head
 from fairtrial.middleware.wire.passing import NO_HEAD, SHUTDOWN, Conn, Dial, Ending, Exchange, Opened, peer_host
-from fairtrial.middleware.wire.session import KeyDigest, split_token
+from fairtrial.middleware.wire.session import KeyDigest, short_key, split_token
 from fairtrial.middleware.wire.socket_calls import SocketCalls
 from fairtrial.middleware.wire.stalls import Stalls
 from fairtrial.middleware.wire.whose import Whose
@@ -46,7 +47,7 @@ class ExchangeTracker:
     `assigns` decides: it is asked once about each request, when its head and body are known.  `keys` must be the object
     that made the digests of its aliases.  `providers`: door name → provider ("anthropic", "openai"), where the name
     itself is not one.  `on_call_edge` is told when a main-agent call begins and ends, so that collectors can read their
-    counters.
+    counters.  `sender_of`: which process is at the other end of a client's `address:port`, asked when it was accepted.
     """
 
     def __init__(
@@ -58,12 +59,15 @@ class ExchangeTracker:
         keys: KeyDigest | None = None,
         providers: Mapping[str, str] | None = None,
         on_call_edge: Callable[[Edge], None] | None = None,
+        sender_of: Callable[[str], Sender | None] | None = None,
         at: clock.Instant | None = None,
     ) -> None:
         self._emission = Emission(source, at if at is not None else clock.now())
         self._whose = Whose(trial_of_token, assigns, keys)
+        self._keys = keys
         self._edges = Edges(on_call_edge)
         self._providers = dict(providers or {})
+        self._sender_of = sender_of
         self._conns: dict[int, Conn] = {}
         self._bodies = Bodies()
         self._sockets = SocketCalls(begin=self._begin_inner, finish=self._finish, fault=self._bodies.fault)
@@ -147,10 +151,12 @@ class ExchangeTracker:
             self._emission.blind_no_more(before, record.t_ns)
             self._end_all(before, SHUTDOWN, record.t_ns)
         self._conns[record.conn] = Conn(
+            sender=None if self._sender_of is None or said.peer is None else self._sender_of(said.peer),
             door=said.door,
             provider=self._providers.get(name, name or None),
             upstream_host=host,
             peer=peer_host(said.peer),
+            container=said.container,
         )
 
     def _dial(self, record: feed.Record) -> None:
@@ -193,6 +199,7 @@ class ExchangeTracker:
             dialect=choose(known.method, path, conn.provider) if head is not None else UNKNOWN,
             stalls=Stalls(record.t_ns, lag_before_s=conn.lag_max_s),
             after_close=conn.closing,
+            key=None if self._keys is None or head is None else short_key(self._keys.of_request(head)),
         )
         conn.closing = conn.closing or _says_close(known.headers)
         if (trial := self._whose.at_once(conn, token)) is not None:

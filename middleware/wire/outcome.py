@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import errno
 
+from msgspec import structs
+
 from fairtrial.middleware.core import clock
-from fairtrial.middleware.core.observations import AttemptEnded, AttemptStarted, ReplyFacts
+from fairtrial.middleware.core.observations import AttemptEnded, AttemptStarted, ReplyFacts, RequestFacts
 from fairtrial.middleware.wire.dialects import UNKNOWN
 from fairtrial.middleware.wire.dialects.base import Tally
 from fairtrial.middleware.wire.passing import NO_HEAD, PARTIES, Conn, Ending, Exchange, Outcome
@@ -32,10 +34,13 @@ def attempt_started(conn: Conn, exchange: Exchange) -> AttemptStarted:
         upstream_host=conn.upstream_host,
         method=exchange.head.method or None,
         path=_path(exchange),
-        request=exchange.request,
+        request=_with_key(exchange),
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
+        container_id=conn.container,
+        peer=conn.peer,
+        named=assigned.named,
     )
 
 
@@ -68,6 +73,9 @@ def attempt_ended(
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
+        container_id=conn.container,
+        peer=conn.peer,
+        named=assigned.named,
         reply=reply_facts(exchange.status, tally),
         outcome=outcome,
         started_ns=started_ns,
@@ -86,6 +94,7 @@ def attempt_ended(
         upstream_gap=stalls.upstream_gap_s,
         upstream_gap_with_pings=stalls.upstream_gap_with_pings_s,
         silence_at_end=round(max(0, ended_ns - since_ns) / 1e9, 6),
+        quiet_at_end=None if stalls.last_spoken_ns is None else _seconds(stalls.last_spoken_ns, ended_ns),
         downstream_blocked=round(stalls.blocked_ns / 1e9, 6),
         blocked_before_end=stalls.blocked_before_s(started_ns, ended_ns),
         upload_blocked=round(stalls.upload_blocked_ns / 1e9, 6),
@@ -107,6 +116,7 @@ def attempt_ended(
         proxy_status=dial.status if dial is not None else None,
         via_proxy=dial.via_proxy if dial is not None else None,
         remote=dial.remote if dial is not None else None,
+        sender=conn.sender,
         parse=exchange.parse if known else "none",
         parse_why=exchange.parse_why or (None if known else "no dialect reads it"),
     )
@@ -191,6 +201,10 @@ def _request_whole(exchange: Exchange) -> bool | None:
 
 def _seconds(begin_ns: int, end_ns: int | None) -> float | None:
     return None if end_ns is None else round(max(0, end_ns - begin_ns) / 1e9, 6)
+
+
+def _with_key(exchange: Exchange) -> RequestFacts:
+    return exchange.request if exchange.key is None else structs.replace(exchange.request, key=exchange.key)
 
 
 def _since(begin_ns: int, end_ns: int | None) -> float | None:

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from fairtrial.middleware.core.claims import Assigned
-from fairtrial.middleware.core.observations import RequestFacts
+from fairtrial.middleware.core.observations import RequestFacts, Sender
 from fairtrial.middleware.wire.decode import BodyDecoder
 from fairtrial.middleware.wire.dialects.base import Dialect, ReplyReader
 from fairtrial.middleware.wire.dialects.responses_socket import ResponsesSocket, SocketCall
@@ -73,6 +73,8 @@ class Opened(msgspec.Struct, kw_only=True):
     door: str = ""
     upstream: str | None = None
     peer: str | None = None
+    container: str | None = None
+    """The client's, as the engine told the relay."""
 
 
 @dataclass(slots=True, eq=False)
@@ -108,6 +110,8 @@ class Exchange:
     parse_why: str | None = None
     holed: bool = False
     """Bytes of the response are missing from the copy."""
+    key: str | None = None
+    """Digest of the API key that it carried."""
     facts: RequestFacts | None = None
     """Of a call that came over a WebSocket: read already."""
     socket: ResponsesSocket | None = None
@@ -132,12 +136,15 @@ class Conn:
     provider: str | None = None
     upstream_host: str | None = None
     peer: str | None = None
+    container: str | None = None
     dialled: bool = False
     blind: str | None = None
     blind_since_ns: int | None = None
     """Wall ns since which calls of a trial may pass on it unseen."""
     trials: list[str] = field(default_factory=list[str])
     """Whose requests it carried; the last 64."""
+    sender: Sender | None = None
+    """The process at its other end, where somebody looked in time."""
     closing: bool = False
     """A head on it said that the connection ends with its message."""
     lag_max_s: float = 0.0

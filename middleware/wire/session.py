@@ -100,6 +100,14 @@ def identify(headers: Headers) -> Identity:
     )
 
 
+KEY_CHARS: Final = 12
+
+
+def short_key(key: str | None) -> str | None:
+    """A digest as it is stored: long enough to tell the keys of a run apart."""
+    return None if key is None else key[:KEY_CHARS]
+
+
 class KeyDigest:
     """Turns API keys into digests that nobody can look up: keyed with a secret that never leaves this process.
 
@@ -172,6 +180,12 @@ def claims(
         parents=() if request.parent_agent is None else (("agent", request.parent_agent),),
         trace=trace.group(1) if trace is not None else None,
     )
+
+
+def said_name(head: RequestHead, token: str | None) -> str | None:
+    """What a client of a `run` calls its trial: behind the token in its path, in a header, or as baggage."""
+    named = None if token is None else unquote(token.partition(".")[2])
+    return _name(named) or _name(head.headers.get(TRIAL_HEADER)) or _name(_baggage(head.headers))
 
 
 def _codex_turn(headers: Headers) -> dict[str, str]:

@@ -12,7 +12,7 @@ from fairtrial.middleware.core.claims import Assigned, Assigns
 from fairtrial.middleware.wire.dialects.base import Tally
 from fairtrial.middleware.wire.outcome import reply_facts
 from fairtrial.middleware.wire.passing import Conn, Exchange
-from fairtrial.middleware.wire.session import KeyDigest, claims, split_token
+from fairtrial.middleware.wire.session import KeyDigest, claims, said_name, split_token
 
 
 class Whose:
@@ -32,8 +32,11 @@ class Whose:
     def ask(self, conn: Conn, exchange: Exchange) -> Assigned:
         """Decide, once for each request."""
         if self._assigns is None:
-            trial = self._named(conn, split_token(exchange.head.target)[0])
-            return Assigned(trial=trial, how=None if trial is None else "token")
+            token = split_token(exchange.head.target)[0]
+            trial = self._named(conn, token)
+            if trial is None:
+                return Assigned()
+            return Assigned(trial=trial, how="token", named=said_name(exchange.head, token))
         return self._assigns.resolve(
             claims(
                 exchange.head,
@@ -55,4 +58,7 @@ class Whose:
         """The trial of a token; under `run` a door that is a socket needs none, since only its trial can open it."""
         if token is None and conn.door.startswith("socket:") and len(self._trials) == 1:
             return next(iter(self._trials.values()))
-        return self._trials.get(token) if token is not None else None
+        if token is None:
+            return None
+        # Under `run` a token may carry the name of one of its trials behind a dot.
+        return self._trials.get(token) or self._trials.get(token.partition(".")[0])

@@ -1,8 +1,7 @@
 """What fairtrial takes beside agents: CPU of both processes while 16 Claude Code-like ones work, or none.
 
 `python -m tests.bench agents`.  Each agent says 76 KB per call, hears a streamed answer (0.6 s to its first event, then
-one each 30 ms), and runs a tool for a while.  Several trials under one run are not built yet: the 16 are sessions of
-one trial.
+one each 30 ms), and runs a tool for a while.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
 
 async def _measured(windows: int, window_s: float) -> list[Row]:
     async with Upstreams() as ups:
-        with ups.run(tls=True) as run:
+        with ups.run(tls=True, run="bench") as run:
             run.ready()
             settle(run.processes)
             idle = await _shares(run, windows, window_s / 2)
@@ -108,8 +107,9 @@ async def _measured(windows: int, window_s: float) -> list[Row]:
             await talking
             record = await asyncio.to_thread(run.finish)
             spans = ups.collector.ask()
-    how = f"{AGENTS} sessions of one trial (several trials under one run are not built), TLS upstream"
-    ended, calls = outcomes(record), AGENTS * steps
+    trials = cast("list[dict[str, object]]", record.get("trials") or [])
+    how = f"{len(trials)} trials of one run, told apart at its end, TLS upstream"
+    ended, calls = sum((outcomes(trial) for trial in trials), Counter[str]()), AGENTS * steps
     return [
         _row("CPU beside an idle trial, both", [sum(share) for share in idle], 1, f"{windows} x {window_s / 2:g} s"),
         _row(

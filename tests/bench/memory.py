@@ -7,9 +7,11 @@ moves any more; pages that the two processes share are counted twice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import time
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, cast
 
 import uvloop
 
@@ -21,7 +23,7 @@ from tests.bench.rows import Row
 
 HELD: Final = 500
 TRIALS: Final = 64
-STEPS: Final = 2
+STEPS: Final = 20
 
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
@@ -59,16 +61,39 @@ async def _measured(held: int, trials: int, steps: int) -> list[Row]:
                 found.append(Row(what=what, value=both_mb, unit="MB", budget=budget, how=parts))
                 for transport in transports:
                     transport.close()
-        with ups.run() as run:
+        with ups.run(run="bench") as run:
             run.ready()
             await converse(run.door, trials, steps, pause_s=0.2)
             settle(run.processes)
             both_mb, parts = _both(run)
-            found.append(
-                Row(
-                    what=f"resident memory, {trials} trials under one run, both", value=both_mb, unit="MB", budget=200,
-                    how=f"{parts}; several trials under one run are not built (see part serve): {trials} agents of one"
-                    f" trial, {steps} calls of 76 KB each at once",
-                )
-            )  # fmt: skip
+            ended_s = time.monotonic()
+            record, highest_mb = await _ended(run)
+            ended_s = time.monotonic() - ended_s
+    counts = cast("dict[str, int]", record.get("counts") or {})
+    calls = f"{steps} calls of 76 KB each"
+    found += [
+        Row(
+            what=f"resident memory, {trials} trials under one run, both", value=both_mb, unit="MB", budget=200,
+            how=f"{parts}; {calls}",
+        ),
+        Row(
+            what="the same while each gets its verdict, highest", value=highest_mb, unit="MB", budget=200,
+            how=f"{ended_s:.1f} s from the command's end to the observer's, traces and the record of all included",
+        ),
+        Row(
+            what="trials told apart", value=counts.get("trials", 0), unit="", budget=trials, sense="at least",
+            how=f"of {trials}, by their sessions",
+        ),
+    ]  # fmt: skip
     return found
+
+
+async def _ended(run: Run) -> tuple[dict[str, object], float]:
+    """The record, and the most that both had while it was made."""
+    relay_mb, highest_mb = run.relay.rss_mb(), 0.0
+    finishing = asyncio.get_running_loop().create_task(asyncio.to_thread(run.finish), name="finish")
+    while not finishing.done():
+        with contextlib.suppress(OSError, StopIteration):  # it is gone
+            highest_mb = max(highest_mb, relay_mb + run.observer.rss_mb())
+        await asyncio.sleep(0.01)
+    return await finishing, highest_mb

@@ -194,6 +194,7 @@ class Run:
         collector: str,
         observing: Observing = "real",
         environ: Mapping[str, str] | None = None,
+        run: str | None = None,
     ) -> None:
         self._home = tempfile.TemporaryDirectory(prefix="ft-r-")
         self.folder = Path(self._home.name)
@@ -202,6 +203,7 @@ class Run:
         if observing != "real":
             program = ["-m", "tests.bench.standin_observer", "drive", observing]
         arguments = ["--upstream", f"anthropic={upstream}", "--store", str(self.store), "--json", str(self.record_file)]
+        arguments += [] if run is None else ["--run", run]
         words = [sys.executable, *program, *([] if observing != "real" else ["run"]), *arguments, "--", *COMMAND]
         with on(PROXY_CORE):
             self.popen = subprocess.Popen(
@@ -213,8 +215,8 @@ class Run:
                 cwd=ROOT,
             )
         assert self.popen.stdout is not None
-        model_url, _, self.docker_host = self.popen.stdout.readline().decode().strip().partition(" ")
-        url = urlsplit(model_url)
+        self.model_url, _, self.docker_host = self.popen.stdout.readline().decode().strip().partition(" ")
+        url = urlsplit(self.model_url)
         if url.port is None:
             raise RuntimeError(f"fairtrial run did not start: {(self.folder / 'said').read_text()}")
         self.door = Door(url.port, url.path.rstrip("/"))

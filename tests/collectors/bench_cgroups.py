@@ -73,7 +73,7 @@ async def measure(round_s: float = ROUND_S) -> dict[str, object]:
         for index in range(CGROUPS):
             places, pid = make(stack, f"fairtrial-bench-{uuid.uuid4().hex}")
             name = f"bench{index}"
-            watcher = collectors._make_watcher(
+            watcher = collectors._cgroups._make(
                 name,
                 Subject(container_id=name),
                 CgroupFiles(places, may_reset=True),
@@ -81,8 +81,8 @@ async def measure(round_s: float = ROUND_S) -> dict[str, object]:
                 born_with_us=True,
                 shared=None,
             )
-            assert collectors._bells is not None
-            watcher.start(collectors._bells)
+            assert collectors._cgroups._bells is not None
+            watcher.start(collectors._cgroups._bells)
         await asyncio.sleep(1)
         before = len(written)
         for _ in range(ROUNDS):

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
+from fairtrial.collectors.parse.docker import parse_stamp
+
 
 class FakeEngine:
     """Start it, put things in, speak events."""
@@ -23,6 +25,7 @@ class FakeEngine:
         self.buffer: list[dict[str, object]] = []
         self.since: list[float] = []
         self.asked: list[str] = []
+        self.version: dict[str, str] = {"ApiVersion": "1.41", "Version": "fake"}
         self._streams: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -57,7 +60,7 @@ class FakeEngine:
 
     def add(self, container_id: str, *, pid: int = 0, env: tuple[str, ...] = (), running: bool = True) -> None:
         """A container that was created now."""
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time_ns() // 10**9 + 1)) + "Z"
+        stamp = rfc3339_ns(time.time_ns())
         self.containers[container_id] = {
             "Id": container_id,
             "Name": "/x",
@@ -97,7 +100,7 @@ class FakeEngine:
                 if parts == ["events"]:
                     self._follow(writer, float(parse_qs(target.query)["since"][0]))
                 else:
-                    _reply(writer, self._answer(parts))
+                    _reply(writer, self._answer(parts, everything="all=1" in target.query))
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -114,19 +117,35 @@ class FakeEngine:
                 writer.write(_chunk(event))
         self._streams.add(writer)
 
-    def _answer(self, parts: list[str]) -> object:
+    def _answer(self, parts: list[str], *, everything: bool) -> object:
         if parts == ["version"]:
-            return {"ApiVersion": "1.41", "Version": "fake"}
+            return self.version
         if parts == ["info"]:
             return {"ID": f"fake:{self.path}", "ServerVersion": "fake"}
         if parts == ["containers", "json"]:
-            rows = self.containers.values()
-            return [{"Id": row["Id"]} for row in rows if isinstance(row["State"], dict) and row["State"]["Running"]]
+            return [row for row in map(_listed, self.containers.values()) if everything or row["State"] == "running"]
         if len(parts) == 3 and parts[0] == "containers":
             return self.containers.get(parts[1])
         if len(parts) == 3 and parts[0] == "exec":
             return self.execs.get(parts[1])
         return None
+
+
+def rfc3339_ns(at_ns: int) -> str:
+    """A time as the engine writes it."""
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(at_ns // 10**9))}.{at_ns % 10**9:09d}Z"
+
+
+def _listed(container: dict[str, object]) -> dict[str, object]:
+    """A row of the list, from the container's inspect."""
+    state, created = container["State"], container["Created"]
+    assert isinstance(state, dict)
+    assert isinstance(created, str)
+    return {
+        "Id": container["Id"],
+        "State": "running" if state["Running"] else "exited",
+        "Created": (parse_stamp(created) or 0) // 10**9,
+    }
 
 
 def _chunk(event: dict[str, object]) -> bytes:

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from fairtrial.collectors.cgroup import CgroupWatcher
+from fairtrial.collectors.cgroup import CgroupWatcher, Tasks
 from fairtrial.collectors.cgroup_files import CgroupFiles
 from fairtrial.collectors.cgroup_paths import CgroupPlaces
 from fairtrial.collectors.doorbell import PollBells
@@ -65,6 +65,9 @@ class Nobody:
 
     def on_vanished(self, container_id: str) -> None:
         self.vanished += 1
+
+    def tasks_in(self, container_id: str) -> Tasks | None:
+        return Tasks(all=3, since_first_reply=2, since_last_reply=1)
 
 
 class Watched:

@@ -14,6 +14,7 @@ from tests.collectors.trees import CONTAINER, Tree, v1_host, v1_lines, v2_host
         f"/docker/{CONTAINER}",
         f"/system.slice/docker-{CONTAINER}.scope",
         f"/kubepods.slice/kubepods-burstable.slice/kubepods-podab.slice/cri-containerd-{CONTAINER}.scope",
+        f"/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{CONTAINER}.scope",
     ],
 )
 def test_v1_is_found_per_controller_with_any_driver(tmp_path: Path, path: str) -> None:
@@ -104,3 +105,39 @@ def test_a_process_that_is_gone_is_an_error(tmp_path: Path) -> None:
     tree = v2_host(tmp_path, "/x")
     with pytest.raises(FileNotFoundError):
         locate(99, proc=tree.proc, root=tree.root)
+
+
+def test_the_hosts_hierarchy_in_a_namespace_of_our_own_is_searched_at_the_depth_that_the_kernel_tells(
+    tmp_path: Path,
+) -> None:
+    tree = Tree(tmp_path)
+    top = tree.mount("/sys/fs/cgroup", "cgroup2", "rw", root="/../..")
+    for parent in ("system.slice", "kubepods"):
+        directory = top / parent / f"docker-{CONTAINER}.scope"
+        directory.mkdir(parents=True)
+        (directory / "cgroup.procs").write_text("7\n" if parent == "kubepods" else "8\n")
+    tree.process(7, f"0::/../docker-{CONTAINER}.scope\n")
+    found = locate(7, proc=tree.proc, root=tree.root, must_contain=CONTAINER)
+    assert found.unified == top / "kubepods" / f"docker-{CONTAINER}.scope"
+
+
+def test_a_directory_of_the_right_name_without_the_process_is_not_believed(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    top = tree.mount("/sys/fs/cgroup", "cgroup2", "rw", root="/../..")
+    directory = top / "system.slice" / f"docker-{CONTAINER}.scope"
+    directory.mkdir(parents=True)
+    (directory / "cgroup.procs").write_text("8\n")
+    tree.process(7, f"0::/../docker-{CONTAINER}.scope\n")
+    assert locate(7, proc=tree.proc, root=tree.root, must_contain=CONTAINER).unified is None
+
+
+@pytest.mark.parametrize("bad", ["../../../../etc/", "..", "a/../../../b/cgr", "\x00" * 12])
+def test_an_id_with_traversal_characters_selects_nothing(tmp_path: Path, bad: str) -> None:
+    tree = v2_host(tmp_path, f"/docker/{CONTAINER}")
+    tree.process(7, f"0::/docker/{CONTAINER}/../../../etc\n")
+    try:
+        found = locate(7, proc=tree.proc, root=tree.root, must_contain=bad)
+    except ValueError:
+        return  # too short
+    assert found.places == {}
+    assert found.unified is None

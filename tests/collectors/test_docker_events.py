@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairtrial.collectors.docker_adapter import DockerUpstream
-from fairtrial.collectors.docker_events import DockerEvents, container_seen
-from fairtrial.collectors.membership import Join
+from fairtrial.collectors.docker_events import DockerEvents
 from fairtrial.collectors.parse.docker import ContainerFacts
 from fairtrial.middleware.core import presence
 from fairtrial.middleware.core.commands import text_digest
@@ -43,9 +42,9 @@ class Watch:
         self.named: list[int] = []
         self.unexplained: int | None = 0
 
-    def watch(self, facts: ContainerFacts, *, join: Join) -> ContainerSeen:
+    def watch(self, facts: ContainerFacts, seen: ContainerSeen) -> ContainerSeen:
         self.watched.append(facts.id)
-        return container_seen(facts, join=join)
+        return seen
 
     def ring(self, container_id: str) -> None:
         self.rung.append(container_id)
@@ -92,6 +91,9 @@ class Case:
 
     def gone(self) -> list[ContainerGone]:
         return self.kept.of(ContainerGone)
+
+    def seen(self) -> list[ContainerSeen]:
+        return self.kept.of(ContainerSeen)
 
     async def ours(self, container_id: str = A, *, pid: int = 77) -> None:
         """A container of ours that runs."""
@@ -395,4 +397,4 @@ async def test_other_types_of_events_and_junk_are_skipped(case: Case) -> None:
     case.engine.repeat({"Type": "network", "Action": "connect", "Actor": {"ID": "n"}})
     case.engine.repeat({"what": 1})
     await case.ours()
-    assert {o.kind for o in case.kept.all} == {"coverage", "container.seen", "container.event"}
+    assert {o.kind for o in case.kept.all} == {"runtime.state", "coverage", "container.seen", "container.event"}

@@ -22,6 +22,16 @@ async def test_a_file_that_cannot_be_polled_is_an_error_and_not_a_silent_bell(tm
     bells.close()
 
 
+async def test_nothing_is_written_into_what_is_no_pressure_file(tmp_path: Path) -> None:
+    file = tmp_path / "memory.pressure"
+    file.write_text("some avg10=0.00 total=0\n")
+    bells = PollBells(asyncio.get_running_loop())
+    with pytest.raises(PermissionError):
+        bells.arm_pressure(file, lambda: None)
+    bells.close()
+    assert file.read_text() == "some avg10=0.00 total=0\n"
+
+
 async def test_a_cgroup_without_event_control_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "memory.oom_control").write_text("under_oom 0\n")
     with pytest.raises(FileNotFoundError):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairtrial.collectors.docker_state import container_seen
 from fairtrial.collectors.facade import Collectors, DockerUpstream
 from fairtrial.collectors.parse.docker import ContainerFacts
 from fairtrial.middleware.core.observations import (
@@ -43,6 +44,12 @@ def collectors(kept: Kept, *, docker: DockerUpstream | None = None, tree: Tree |
         root=Path("/") if tree is None else tree.root,
         kernel_log=Path("/dev/kmsg") if tree is None else tree.root / "kmsg",
     )
+
+
+def watch(them: Collectors, container_id: str = CONTAINER, *, started_ns: int | None = None) -> ContainerSeen:
+    """As the containers' life does it."""
+    told = ContainerFacts(id=container_id, init_pid=7, started_ns=started_ns)
+    return them.watch(told, container_seen(told, join="env"))
 
 
 MUTATIONS: list[MutationSeen] = []
@@ -150,7 +157,7 @@ async def test_a_kill_under_v2_is_written_with_its_group_and_whose_limit_it_was(
     on_v2: tuple[Collectors, Kept, Path],
 ) -> None:
     them, kept, directory = on_v2
-    seen = them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
+    seen = watch(them)
     assert (seen.cgroup, seen.cgroup_version, seen.oom_group) == (V2_PATH, "v2", True)
     # Born with us: the kill that its counter shows at the first reading happened in this trial.
     first = next(v for v in kept.of(OomKill) if v.container_id == CONTAINER)
@@ -166,7 +173,7 @@ async def test_a_kill_under_v2_is_written_with_its_group_and_whose_limit_it_was(
 async def test_a_limit_of_its_own_that_was_hit_is_not_the_parents(on_v2: tuple[Collectors, Kept, Path]) -> None:
     them, kept, directory = on_v2
     (directory / "memory.events").write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\noom_group_kill 0\n")
-    them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
+    watch(them)
     (directory / "memory.events.local").write_text("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n")
     (directory / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 1\noom_kill 1\noom_group_kill 0\n")
     await eventually(lambda: any(v.container_id == CONTAINER for v in kept.of(OomKill)))
@@ -175,7 +182,7 @@ async def test_a_limit_of_its_own_that_was_hit_is_not_the_parents(on_v2: tuple[C
 
 async def test_a_pids_hit_is_written_and_samples_are_not(on_v2: tuple[Collectors, Kept, Path]) -> None:
     them, kept, directory = on_v2
-    them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
+    watch(them)
     before = len([r for r in kept.of(CgroupReading) if r.container_id == CONTAINER])
     (directory / "pids.events").write_text("max 9\n")
     await eventually(lambda: len([r for r in kept.of(CgroupReading) if r.container_id == CONTAINER]) > before)
@@ -200,8 +207,8 @@ async def test_a_process_of_another_machine_is_refused_and_nothing_is_written(tm
     kept = Kept()
     them = collectors(kept, tree=tree)
     await them.start()
-    them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
-    them.watch(ContainerFacts(id="", init_pid=7), join="env")
+    watch(them)
+    watch(them, "")
     them.edge("end")
     await them.close()
     off = [v for v in kept.of(CoverageChanged) if v.state == "off" and v.source == "collector.cgroup"]
@@ -312,7 +319,7 @@ async def test_kernel_content_that_nobody_understands_is_said_once_and_raises_no
     on_v2: tuple[Collectors, Kept, Path],
 ) -> None:
     them, kept, directory = on_v2
-    them.watch(ContainerFacts(id=CONTAINER, init_pid=7), join="env")
+    watch(them)
     (directory / "memory.events").write_text("oom_kill many\n")
     for _ in range(3):
         them.edge("call_started")
@@ -325,7 +332,7 @@ async def test_kills_of_a_container_that_is_older_than_this_observer_are_not_cou
     on_v2: tuple[Collectors, Kept, Path],
 ) -> None:
     them, kept, directory = on_v2
-    them.watch(ContainerFacts(id=CONTAINER, init_pid=7, started_ns=1), join="env")
+    watch(them, started_ns=1)
     assert [v for v in kept.of(OomKill) if v.container_id == CONTAINER] == []
     (directory / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\noom_group_kill 0\n")
     await eventually(lambda: [v.delta for v in kept.of(OomKill) if v.container_id == CONTAINER] == [1])

@@ -71,3 +71,16 @@ def test_outsiders_of_a_cgroup_are_counted(tmp_path: Path) -> None:
 
 def test_a_cgroup_that_is_gone_is_empty(tmp_path: Path) -> None:
     assert ProcessTree(Tree(tmp_path).proc).scan(tmp_path / "gone") == 0
+
+
+def test_a_process_that_moved_is_where_it_was_last_seen(tmp_path: Path) -> None:
+    files = Tree(tmp_path)
+    files.stat(20, "sh", 1)
+    first, then = tmp_path / "root", tmp_path / "box"
+    for directory in (first, then):
+        directory.mkdir()
+        (directory / "cgroup.procs").write_text("20\n")
+    tree = ProcessTree(files.proc)
+    tree.scan(first)
+    tree.scan(then)
+    assert tree.directory_of(20) == then

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from fairtrial.collectors.kernel_log import VictimRecord
@@ -184,3 +184,15 @@ async def test_what_still_waits_at_the_end_is_written(tmp_path: Path) -> None:
     case.joiner.close()
     assert case.one().exec_id is None
     assert case.one().container_id == "c"
+
+
+def test_a_victim_that_is_named_twice_at_once_is_one_and_a_reused_pid_is_another(tmp_path: Path) -> None:
+    """A group kill names its first victim again among the members."""
+    case = Case(tmp_path, Known())
+    first, again, later = record(202), record(202), record(202)
+    case.joiner.take(first)
+    case.joiner.take(replace(again, mono_ns=first.mono_ns + 1_000_000))
+    assert len(case.kept.of(KernelOomKill)) == 1
+    assert case.joiner.seen == 2
+    case.joiner.take(replace(later, mono_ns=first.mono_ns + 5_000_000_000))
+    assert len(case.kept.of(KernelOomKill)) == 2

@@ -116,6 +116,20 @@ def mini_program() -> Path:
     return _tool("mini", "mini/bin/mini")
 
 
+def claude_binary() -> Path:
+    """Claude Code as the one native file that it is, to be mounted into a container. Raises ToolMissing."""
+    program = claude_program().resolve()
+    found = sorted(program.parents[2].glob("claude-code-linux-*/claude"))
+    if not found:
+        raise ToolMissing("Claude Code's native file is not where its package puts it")
+    return found[0]
+
+
+def harbor_program() -> Path:
+    """The harbor command. Raises ToolMissing."""
+    return _tool("harbor", "harbor/bin/harbor")
+
+
 def clean_environment(home: Path, **more: str) -> dict[str, str]:
     """An environment with nothing of the caller's but PATH's system part; HOME is the test's own."""
     return {
@@ -230,6 +244,13 @@ def mini_command(
     for option in options:
         command += ["-c", option]
     return command
+
+
+def mini_batch_command(data: Path, *, workers: int, output: Path, run_args: Sequence[str] = ("--rm",)) -> list[str]:
+    """`mini-extra swebench` over the instances in `data/test.jsonl`, each in a container of its own `image_name`."""
+    command = [str(mini_program().with_name("mini-extra")), "swebench", "--subset", str(data), "--split", "test"]
+    command += ["--workers", str(workers), "-o", str(output), "-m", "openai/stand-in", "-c", "swebench.yaml"]
+    return [*command, "-c", f"environment.run_args={json.dumps(list(run_args))}", "-c", "environment.cwd=/"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

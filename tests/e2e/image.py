@@ -2,8 +2,8 @@
 
 In: an image name from `IMAGES`, a folder for cached tars, the address of an engine. Out: the image in that engine.
 `ft-busybox` (about 2 MB) holds one static busybox; `ft-python` (about 80 MB) holds this Python, bash, coreutils and the
-libraries that `ldd` names: enough for mini-swe-agent and for tool scripts. Not a Debian: no apt, no packages, no CA
-store.
+libraries that `ldd` names: enough for mini-swe-agent and for tool scripts; `ft-harness` also holds tmux, for Harbor.
+Not a Debian: no apt, no packages, no CA store.
 
 Also a command: `python tests/e2e/image.py unix:///path/docker.sock ft-busybox ft-python`.
 """
@@ -20,10 +20,14 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 RECIPE = "4"  # part of each cached tar's name: raise it when what an image holds changes
+
+TERMINFO = ("/lib/terminfo", "/usr/share/terminfo")
+TERMINALS = ("t/tmux", "t/tmux-256color", "s/screen", "x/xterm", "x/xterm-256color")
+UTF8 = "/usr/lib/locale/C.utf8"
 
 DEFAULT_LIBRARY_FOLDERS = ("/usr/lib", "/usr/lib64")
 
@@ -188,32 +192,47 @@ def build_busybox(path: Path) -> None:
     tree.close()
 
 
-def build_python(path: Path) -> None:
-    """Write the larger image's tar: this interpreter and its standard library, bash, coreutils and their libraries.
+def build_harness(path: Path) -> None:
+    """As `build_python`, with the tmux that Harbor's terminus-2 types into.
+
+    Raises ImageUnavailable when tmux or bash is missing.
+    """
+    if shutil.which("tmux") is None:
+        raise ImageUnavailable("no tmux on this host; install Debian's tmux")
+    files = [f"{folder}/{name}" for folder in TERMINFO for name in TERMINALS if os.path.exists(f"{folder}/{name}")]
+    if os.path.isdir(UTF8):  # tmux starts in no other
+        files += [os.path.join(folder, name) for folder, _, names in os.walk(UTF8) for name in names]
+    build_python(path, programs=("tmux",), files=files)
+
+
+def build_python(path: Path, *, programs: Sequence[str] = (), files: Sequence[str] = ()) -> None:
+    """Write the larger image's tar: this interpreter and its standard library, bash, coreutils and their libraries; and
+    further programs and files of this host.
 
     Raises ImageUnavailable when bash is missing.
     """
     if shutil.which("bash") is None or shutil.which("ldd") is None:
         raise ImageUnavailable("bash and ldd are needed to make the python image")
-    programs = {name: found for name in PROGRAMS if (found := shutil.which(name)) and _runs_in_image(found)}
+    wanted = (*PROGRAMS, *programs)
+    found_programs = {name: found for name in wanted if (found := shutil.which(name)) and _runs_in_image(found)}
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     interpreter = os.path.join(sys.base_prefix, "bin", version)
     stdlib = sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix, "base": sys.base_prefix})
     modules = [file for file in _stdlib_files(stdlib) if file.endswith(".so")]
-    libraries = libraries_of([*programs.values(), interpreter, *modules])
+    libraries = libraries_of([*found_programs.values(), interpreter, *modules])
     libraries |= {where for name in COMMON_LIBRARIES if (where := _system_library(name, libraries))}
 
     tree = RootTree(path)
     tree.skeleton()
-    for name, program in sorted(programs.items()):
+    for name, program in sorted(found_programs.items()):
         tree.file(program, f"usr/bin/{name}")
     tree.link("usr/bin/sh", "bash")
-    if "mawk" in programs:
+    if "mawk" in found_programs:
         tree.link("usr/bin/awk", "mawk")
     tree.file(interpreter, interpreter)
     for name in ("python3", "python"):
         tree.link(f"usr/bin/{name}", interpreter)
-    for file in _stdlib_files(stdlib):
+    for file in (*_stdlib_files(stdlib), *files):
         tree.file(file, file)
     _add_libraries(tree, libraries)
     tree.close()
@@ -237,6 +256,7 @@ def _system_library(name: str, known: set[str]) -> str | None:
 IMAGES: dict[str, tuple[Callable[[Path], None], str]] = {
     "ft-busybox": (build_busybox, "sh"),
     "ft-python": (build_python, "bash"),
+    "ft-harness": (build_harness, "bash"),
 }
 
 

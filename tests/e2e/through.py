@@ -11,12 +11,13 @@ from pathlib import Path
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.observations import DoorContainer, DoorExec, Host, Observation, decode
 from fairtrial.middleware.core.sink import Source
+from fairtrial.middleware.relay.bridge import Bridge
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.docker import DockerDoor
 from fairtrial.middleware.relay.relay import unix_listener
 from fairtrial.middleware.relay.settings import Upstream
 from fairtrial.middleware.wire.docker import DockerTracker
-from tests.middleware.relay.rig import Rig, UpstreamSide
+from tests.middleware.relay.rig import TOKEN, Rig, UpstreamSide
 
 LIMIT_S = 60.0
 
@@ -66,7 +67,12 @@ class Through:
 
 def open_door(rig: Rig, upstream: Upstream, listener: socket.socket) -> DockerDoor:
     def make(upstream: Upstream, dialler: Dialler, listener: socket.socket) -> DockerDoor:
-        return DockerDoor(upstream, dialler, listener, "trial-1")
+        door = DockerDoor(upstream, dialler, listener, "trial-1")
+        # As in a run: every request that makes a container or an exec is held until its body was looked at.
+        door.editor = Bridge(
+            rig.relay, door, [rig.door], lambda _: TOKEN, tell_mutation=lambda _: None, tell_note=lambda *_: None
+        )
+        return door
 
     opened = rig.in_loop(lambda: rig.relay.open_door(upstream, listener, make))
     assert isinstance(opened, DockerDoor)

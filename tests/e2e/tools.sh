@@ -1,9 +1,11 @@
 #!/bin/sh
-# Installs the real harnesses that tests/e2e runs: Claude Code, Codex, opencode and Gemini CLI (npm), mini-swe-agent and
-# the SDKs of Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own); and for the Docker door aiodocker (pip) and
+# Installs the real harnesses that tests/e2e runs: Claude Code, Codex, opencode and Gemini CLI (npm), mini-swe-agent,
+# Harbor and the SDKs of Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own); and for the Docker door aiodocker (pip) and
 # the docker command's plugins compose and buildx (Debian packages, unpacked, so Linux on amd64 or arm64 with apt).
 #
-#   tests/e2e/tools.sh [claude] [codex] [opencode] [gemini] [mini] [sdks] [aiodocker] [plugins]        (default: all)
+#   tests/e2e/tools.sh [claude] [codex] [opencode] [gemini] [mini] [sdks] [aiodocker] [plugins] [harbor]
+#
+# Default: all but harbor (470 MB, Python 3.12 or 3.13), which `make test-all` asks for.
 #
 # Into $FAIRTRIAL_E2E_DIR, else .e2e/ at the top of the repository; nothing outside of it is changed.
 # Idempotent: a tool whose stamp names the wanted version is left alone. Prints one line per tool; what could not be
@@ -18,6 +20,7 @@ MINI_VERSION=2.4.6
 LITELLM_VERSION=1.110.2
 SDKS="google-genai==3.6.1 ollama==0.6.3 anthropic[vertex,bedrock]==2.14.0 boto3==1.44.8"
 AIODOCKER_VERSION=0.27.0
+HARBOR_VERSION=0.26.0
 PLUGINS="docker-compose=2.26.1-4 docker-buildx=0.13.1+ds1-3"
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -158,6 +161,35 @@ install_aiodocker() {
     done_with aiodocker "$AIODOCKER_VERSION"
 }
 
+# Harbor declares Python >= 3.12, and its dependencies have no wheels for 3.14 yet.
+newer_python() {
+    for candidate in "${FAIRTRIAL_E2E_PYTHON312:-}" python3.13 python3.12 "$HOME"/.pyenv/versions/3.13.*/bin/python \
+        "$HOME"/.pyenv/versions/3.12.*/bin/python; do
+        [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 12), (3, 13)))' \
+            > /dev/null 2>&1 && { printf '%s' "$candidate"; return; }
+    done
+}
+
+install_harbor() {
+    if stamped harbor "$HARBOR_VERSION"; then say "harbor: have $HARBOR_VERSION"; return; fi
+    python=$(newer_python)
+    if [ -z "$python" ]; then
+        could_not harbor "no Python 3.12 or 3.13 was found (say FAIRTRIAL_E2E_PYTHON312=/path/to/python)"
+        return
+    fi
+    if ! { rm -rf "$root/harbor" && "$python" -m venv "$root/harbor" \
+        && "$root/harbor/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+            "harbor==$HARBOR_VERSION"; } > "$root/log/harbor.log" 2>&1; then
+        could_not harbor "pip install failed: $(tail -n 1 "$root/log/harbor.log") (all of it: $root/log/harbor.log)"
+        return
+    fi
+    found=$(HOME="$root/home" HARBOR_TELEMETRY=0 "$root/harbor/bin/harbor" --version 2>> "$root/log/harbor.log" < /dev/null)
+    case "$found" in
+        *"$HARBOR_VERSION"*) done_with harbor "$HARBOR_VERSION" ;;
+        *) could_not harbor "installed, but --version answers: $found" ;;
+    esac
+}
+
 # Debian 12 has neither plugin; those of Debian 13 need nothing that it lacks.  apt works on lists of its own.
 install_plugins() {
     if stamped plugins "$PLUGINS"; then say "plugins: have $PLUGINS"; return; fi
@@ -196,7 +228,11 @@ for tool in "$@"; do
         sdks) install_sdks ;;
         aiodocker) install_aiodocker ;;
         plugins) install_plugins ;;
-        *) say "unknown tool: $tool (known: claude, codex, opencode, gemini, mini, sdks, aiodocker, plugins)"; failed=1 ;;
+        harbor) install_harbor ;;
+        *)
+            say "unknown tool: $tool (known: claude, codex, opencode, gemini, mini, sdks, aiodocker, plugins, harbor)"
+            failed=1
+            ;;
     esac
 done
 exit $failed

@@ -522,3 +522,18 @@ def test_the_observer_starts_without_what_few_runs_need() -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("event, blame", [("bridge.out_of_reach", "fairtrial"), ("bridge.no_network", "indeterminate")])
+def test_a_container_that_no_door_reaches_is_said_at_the_end(tmp_path: Path, event: str, blame: str) -> None:
+    """With a network but no way to us, the call would have come through without us."""
+    text = "ANTHROPIC_BASE_URL leads nowhere in a container of this run: the engine is rootless."
+    with observer(tmp_path) as fed:
+        fed.say(Kind.NOTE, {"event": event, "text": text})
+        lines = fed.bye(exit_code=1)["lines"]
+    assert isinstance(lines, list)
+    assert [line for line in lines if text in line][-1] == f"fairtrial: {text}", lines
+    record = stored(tmp_path)
+    assert record is not None
+    assert record.verdict is not None
+    assert record.verdict.blame == blame, record.verdict

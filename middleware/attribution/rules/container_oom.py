@@ -7,7 +7,8 @@ tmpfs or locked (`container.oom_residual`, or the same event when the writer's s
 a later tool step that ended normally in the same container is present. Whose demand it was stays open (`suspected`) but
 for two cases that this version can prove: a kill from above (node, or a parent's limit) while the trial was within its
 guaranteed floor, and a kill before any reply of the model had arrived, when only the harness and the declared services
-can have used the memory.  A replay and other trials' peaks have no source yet.
+can have used the memory.  A ceiling that was already k times what the task declares makes it the model's.  Other
+trials' peaks are `across_rules.py`'s to look at; a replay has no source yet.
 
 Deliberately does not: take exit code 137, the word "Killed" or the sticky `OOMKilled` flag for a kill; take the
 kernel's name of a victim for proof (a process can set it); take a stranger's death in a cgroup that the command shares
@@ -89,7 +90,8 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     limit, peak = _limit(container, group), _peak(ctx, group)
     ids = group.ids
     node_wide = any(v.constraint == "CONSTRAINT_NONE" for _, v in group.records)
-    from_above = node_wide or any(v.parent_limit_hit for _, v in group.counted)
+    parent = _parent_that_was_full(container, group)
+    from_above = node_wide or parent is not None or any(v.parent_limit_hit for _, v in group.counted)
     support = any(_role(ctx, group, v.victim.pid) in SUPPORT_ROLES for _, v in group.records)
     if full is not None:
         cause = CAUSES["container.oom_residual"]
@@ -99,17 +101,22 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     differs: Question = no() if standing is Standing.RECOVERED else unknown(ids)
     demand = ""
     best = Grade.SUSPECTED
+    blame = Blame.INFRA
     if standing is Standing.TERMINAL:
-        proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above)
+        proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above, parent=parent)
         if proof is not None:
             differs, best, demand = yes([*ids, *proof[0]]), Grade.PROVED, proof[1]
         else:
             demand = "Whose demand it was is open."
+            beyond = _beyond_headroom(ctx, container, limit, from_above=from_above)
+            if beyond is not None:
+                differs, best, demand, blame = yes(ids), Grade.PROVED, beyond, Blame.MODEL
     fact = Grade.PROVED
     if all(p.observation.trust is not Trust.HOST for p in _placed(group)):
         fact = best = Grade.SUSPECTED
     elif container.id == "own" and not _surely_ours(container, group):
         fact = best = Grade.SUSPECTED
+        blame = Blame.INFRA
         demand = "Other processes share this cgroup, so it may have been theirs."
     k = ctx.thresholds.headroom_k
     facts = {
@@ -143,7 +150,7 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         sentence += " The command itself ended by SIGKILL in that moment: most likely it was the one that was killed."
     return Event(
         cause=cause.name,
-        blame=Blame.INFRA,
+        blame=blame,
         best=best,
         standing=standing,
         ends_call=False,
@@ -196,7 +203,7 @@ def _after_last_word(ctx: Context, group: KillGroup) -> bool:
 
 
 def _not_the_models(
-    ctx: Context, container: ContainerCase, group: KillGroup, *, limit: int | None, from_above: bool
+    ctx: Context, container: ContainerCase, group: KillGroup, *, limit: int | None, from_above: bool, parent: str | None
 ) -> tuple[list[str], str] | None:
     """Proof that the demand was not the model's, with its ids and a sentence; None when it is open."""
     case = ctx.case
@@ -204,7 +211,7 @@ def _not_the_models(
     used = max((v.memory_peak for _, v in group.counted if v.memory_peak is not None), default=None)
     if used is None:
         used = max((v.victim.rss for _, v in group.records if v.victim.rss is not None), default=None)
-    beside = _used_beside(ctx, container) if from_above and floor else None
+    beside = _used_beside(ctx, container, parent) if from_above and floor else None
     if floor and used is not None and beside is not None and used + beside <= floor:
         said = (
             f"The kill came from above, while the trial used {size(used + beside)} of the {size(floor)} that it was "
@@ -221,12 +228,36 @@ def _not_the_models(
     return [asked], said
 
 
-def _used_beside(ctx: Context, container: ContainerCase) -> int | None:
+def _parent_that_was_full(container: ContainerCase, group: KillGroup) -> str | None:
+    """The cgroup above the container whose limit the kernel's own record names, None when it was the container's."""
+    cgroup = container.seen.cgroup if container.seen is not None else None
+    for _, record in group.records:
+        full = record.oom_memcg
+        if cgroup and full and full != "/" and cgroup.startswith(f"{full.rstrip('/')}/"):
+            return full
+    return None
+
+
+def _beyond_headroom(ctx: Context, container: ContainerCase, limit: int | None, *, from_above: bool) -> str | None:
+    """A ceiling that was already k times what is declared: the demand was more than that, so it was the model's."""
+    declared, k = ctx.case.trial.limits.memory.declared, ctx.thresholds.headroom_k
+    if declared is None or limit is None or from_above or container.role != "main" or limit < declared * k * 0.999:
+        return None
+    return (
+        f"The limit was already {limit / declared:.2g} times the {size(declared)} that the task declares, so the "
+        f"demand was beyond any headroom that is due ({k:g} x): the model's."
+    )
+
+
+def _used_beside(ctx: Context, container: ContainerCase, parent: str | None) -> int | None:
     """The most that the rest of the trial used, bytes: its other containers and the command itself, which may have
-    filled the node as well.  None when a part of it was not read."""
+    filled the node as well, or the cgroup `parent` if they live in it.  None when a part of it was not read."""
     total = 0
     for other in {"own": None, **ctx.case.containers}:
-        if other == container.id:
+        seen = ctx.case.containers[other].seen if other in ctx.case.containers else None
+        cgroup = seen.cgroup if seen is not None else None
+        elsewhere = parent is not None and cgroup is not None and not f"{cgroup}/".startswith(f"{parent}/")
+        if other == container.id or elsewhere:
             continue
         readings = ctx.case.containers[other].readings if other in ctx.case.containers else []
         known = [max(v.memory_peak or 0, v.memory_current or 0) for _, v in readings]

@@ -18,6 +18,7 @@ from fairtrial.middleware.attribution.calls import Trouble
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS
 from fairtrial.middleware.attribution.events import Event, Standing
+from fairtrial.middleware.attribution.rules import harness_timers
 from fairtrial.middleware.attribution.sentences import fill, signal_name
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Grade
@@ -26,7 +27,10 @@ from fairtrial.middleware.core.records import Grade
 def find(ctx: Context) -> list[Event]:
     """Events on the client's side of the door."""
     found: list[Event] = []
+    timer = harness_timers.timer_of(ctx)
     for trouble in ctx.troubles:
+        if harness_timers.owns(trouble, timer):
+            continue
         if trouble.fault.cause == "model_api.client_error":
             found.append(call_event(ctx, trouble))
         elif trouble.fault.cause.startswith("harness."):
@@ -42,6 +46,8 @@ def _abort(ctx: Context, trouble: Trouble) -> Event | None:
         return event
     if trouble.standing is not Standing.TERMINAL or _killed_then(ctx, trouble) or ctx.sent_signals:
         return None
+    if ctx.limit is not None:
+        return None  # the limit ended it: `time_limit.py` says whose time it was
     signal = ctx.case.trial.signal
     step = "unknown" if event.step is None else str(event.step)
     if signal in CRASH_SIGNALS:

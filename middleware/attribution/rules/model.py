@@ -19,13 +19,13 @@ from fairtrial.middleware.attribution.case import AttemptSeen, Case, evidence
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.ended_as import CRASH_SIGNALS, KILLED_CODES
 from fairtrial.middleware.attribution.rules.container_oom import name_of
+from fairtrial.middleware.attribution.rules.service_died import dead_services
 from fairtrial.middleware.attribution.sentences import clean, count, listed, seconds, signal_name, statuses, steps
-from fairtrial.middleware.core.records import Connection, ContainerUse, Evidence, PhaseName, Step
+from fairtrial.middleware.attribution.time_limit import Limit
+from fairtrial.middleware.attribution.tool_steps import TIME_LIMIT_CODES, last_tool_step
+from fairtrial.middleware.core.records import Connection, ContainerUse, Evidence, PhaseName
 
 LENGTH_STOPS: Final = frozenset({"max_tokens", "length", "max_output_tokens", "MAX_TOKENS"})
-
-TIME_LIMIT_CODES: Final = frozenset({124, 137, 143})
-"""What timeout(1) and shells say of a command that was cut short."""
 
 FAMILY_WORDS: Final[dict[str, str]] = {
     "model_api": "the model API",
@@ -54,15 +54,16 @@ def doubt(ctx: Context) -> Doubt | None:
         or _failed_last(ctx)
         or _memory(ctx)
         or _vanished(ctx)
+        or _service_ended(ctx)
         or _trace(ctx)
-        or _waiting(ctx)
+        or (_waiting(ctx) if ctx.limit is None else _unmeasured(ctx, ctx.limit))
     )
 
 
 def clearing(ctx: Context) -> list[Evidence]:
     """What shows that nothing outside happened: the last whole reply, the counters of kills, the last tool's end."""
     found = [evidence(a.placed, "the last model call brought a whole reply") for a in _last_whole(ctx)]
-    step = _last_tool_step(ctx.case)
+    step = last_tool_step(ctx.case)
     if step is not None:
         for container in ctx.case.containers.values():
             found.extend(
@@ -110,7 +111,7 @@ def cut_short(case: Case) -> str:
 
 def own_kill(case: Case) -> str:
     """A clause about a tool that ended with 137 in the last tool step, when no kill for memory was counted."""
-    step = _last_tool_step(case)
+    step = last_tool_step(case)
     if step is None or any(g.step == step.index for g in case.kills):
         return ""
     if any(tool.exit_code == 137 for tool in step.tools):
@@ -242,6 +243,19 @@ def _memory(ctx: Context) -> Doubt | None:
     )
 
 
+def _unmeasured(ctx: Context, limit: Limit) -> Doubt | None:
+    """A time limit fired, model calls filled more than half of it, and nothing says how long they should have taken."""
+    if ctx.book.uncharged == 0 or ctx.book.calls_s <= limit.elapsed_s / 2:
+        return None
+    filled = f"{seconds(ctx.book.calls_s)} of {seconds(limit.elapsed_s)}"
+    return Doubt(
+        why=f"The time limit of {seconds(limit.limit_s)} fired ({limit.source}) after model calls had filled {filled}, "
+        "and no trial of the same hour of the week says how long such calls should take",
+        remedy="Run the trial again with a longer limit, or run more trials at that hour as a reference.",
+        by=limit.by,
+    )
+
+
 def _waiting(ctx: Context) -> Doubt | None:
     """The command ended while the model waited for a tool's result: then the model never finished.
 
@@ -294,14 +308,15 @@ def _done_by_its_last_command(case: Case) -> bool:
 def _vanished(ctx: Context) -> Doubt | None:
     """A main container that ended in the agent's time by SIGKILL, and nobody says why.
 
-    PID 1 cannot be killed with SIGKILL from inside its own namespace, but it may exit with 137 itself.
+    PID 1 cannot be killed with SIGKILL from inside its own namespace, but it may exit with 137 itself; only its own
+    wait status, where the kernel tells it, says which (`unknown_outside.py`).
     """
     for container in ctx.case.containers.values():
         if container.gone is None or container.role not in {"main", "service"}:
             continue
         placed, gone = container.gone
-        if placed.phase is not PhaseName.AGENT or gone.exit_code != 137:
-            continue
+        if placed.phase is not PhaseName.AGENT or gone.exit_code != 137 or gone.init_signal == 0:
+            continue  # by its own wait status it exited, which needs nobody outside
         if any(g.container == container.id for g in ctx.case.kills) or (gone.ended_by or "").startswith("runtime_kill"):
             continue
         return Doubt(
@@ -313,9 +328,23 @@ def _vanished(ctx: Context) -> Doubt | None:
     return None
 
 
+def _service_ended(ctx: Context) -> Doubt | None:
+    """A service that exited by itself with an error: a request of the agent's can bring that about, or a fault."""
+    for container, placed, gone in dead_services(ctx.case):
+        if gone.exit_code in {None, 0} or (gone.ended_by or "").startswith("runtime_kill"):
+            continue
+        return Doubt(
+            why=f"The task's service {name_of(container)} ended with exit code {gone.exit_code} in step "
+            f"{_n(placed.step)}, while the agent still worked, and nothing says if a request of the agent's ended it",
+            remedy="Read the service's log, then run the trial again.",
+            by=(placed.id,),
+        )
+    return None
+
+
 def _trace(ctx: Context) -> Doubt | None:
     """A tool failed in the last tool step while a counter of a family without a rule moved there."""
-    step = _last_tool_step(ctx.case)
+    step = last_tool_step(ctx.case)
     if step is None or not any(tool.exit_code not in {None, 0} for tool in step.tools):
         return None
     for use in step.containers:
@@ -338,13 +367,7 @@ def _moved(use: ContainerUse) -> str | None:
         return f"{count(use.tcp_attempt_fails, 'connection')} could not be opened"
     if use.tcp_retrans:
         return f"{count(use.tcp_retrans, 'segment')} had to be sent again"
-    if use.pids_max_hits:
-        return "the limit of processes was reached"
     return None
-
-
-def _last_tool_step(case: Case) -> Step | None:
-    return next((step for step in reversed(case.trial.steps) if step.tools), None)
 
 
 def _n(step: int | None) -> str:

@@ -72,6 +72,10 @@ class Scene:
         self.node_kills = 0
         self.failed_connections = 0
         self.shmem: int | None = None
+        self.also: dict[str, object] = {}
+        """More counters of the container, in each reading from now on."""
+        self.host_also: dict[str, object] = {}
+        """More counters of the node."""
         self._names = 0
         self._pending: list[str] = []
         where = Host(name="node-1", boot_id="boot")
@@ -125,9 +129,10 @@ class Scene:
                 "memory_shmem": self.shmem,
                 "tcp_attempt_fails": self.failed_connections,
             }
-            self.tell(CgroupReading(**(fields | more)))  # type: ignore[arg-type]
+            self.tell(CgroupReading(**(fields | self.also | more)))  # type: ignore[arg-type]
         if self.vmstat:
-            self.tell(HostCounters(edge=edge, oom_kill=self.kills + self.node_kills), self.host)
+            counted: dict[str, object] = {"edge": edge, "oom_kill": self.kills + self.node_kills}
+            self.tell(HostCounters(**(counted | self.host_also)), self.host)  # type: ignore[arg-type]
         return self
 
     def name(self, of: str) -> str:
@@ -195,8 +200,8 @@ class Scene:
         }
         return RequestFacts(**(fields | changes))  # type: ignore[arg-type]
 
-    def call(self, *, tools: int = 1, seconds: float = 1.0, **reply: object) -> Scene:
-        """A whole reply; with `tools` the model goes on, without it is done."""
+    def call(self, *, tools: int = 1, seconds: float = 1.0, lag: float | None = None, **reply: object) -> Scene:
+        """A whole reply; with `tools` the model goes on, without it is done.  `lag`: our own, s."""
         self.read("call_started")
         uses = [ToolUse(id=self.name("toolu"), name="bash") for _ in range(tools)]
         fields: dict[str, object] = {
@@ -208,7 +213,7 @@ class Scene:
             "started_content": True,
             "output_tokens": 20,
         }
-        self.attempt(ReplyFacts(**(fields | reply)), seconds=seconds)  # type: ignore[arg-type]
+        self.attempt(ReplyFacts(**(fields | reply)), seconds=seconds, our_lag=lag)  # type: ignore[arg-type]
         self.turns += 1
         self._pending = [use.id or "" for use in uses]
         return self.read("call_ended")
@@ -284,7 +289,8 @@ class Scene:
     def oom(self, *, delta: int = 1, told: bool = True, victim: Victim | None = None, **fields: object) -> Scene:
         """The container's own kill counter rose."""
         self.kills += delta
-        constraint = fields.pop("constraint", "CONSTRAINT_MEMCG")
+        constraint = str(fields.pop("constraint", "CONSTRAINT_MEMCG"))
+        full = fields.pop("oom_memcg", None)
         known: dict[str, object] = {
             "container_id": self.container,
             "delta": delta,
@@ -294,7 +300,12 @@ class Scene:
         }
         self.tell(OomKill(**(known | fields)))  # type: ignore[arg-type]
         if victim is not None:
-            record = KernelOomKill(victim=victim, container_id=self.container, constraint=str(constraint))
+            record = KernelOomKill(
+                victim=victim,
+                container_id=self.container,
+                constraint=constraint,
+                oom_memcg=None if full is None else str(full),
+            )
             self.tell(record, self.cgroup)
         if told and self.container != "own":
             self.tell(ContainerEvent(container_id=self.container, action="oom"), self.events)

@@ -17,6 +17,25 @@ def test_kills_of_one_container_and_step_are_one_group_however_many_told_of_them
     assert len(case.kills[0].ids) < 10
 
 
+def rung(*, delta: int = 0) -> Scene:
+    """The runtime tells of an OOM in the box; its counter is read again afterwards."""
+    told = Scene().call().runtime("oom").waited()
+    told.kills += delta
+    return told.read("change").ran(0).call(tools=0).end(1)
+
+
+def test_an_oom_that_the_runtime_told_of_while_the_boxs_own_counter_stood_still_was_next_door() -> None:
+    assert Case(rung().assembly()).kills == []
+    assert rung().verdict().blame == "model"
+
+
+def test_an_oom_that_the_runtime_told_of_is_kept_where_the_counter_moved_or_was_not_read_again() -> None:
+    assert len(Case(rung(delta=1).assembly()).kills) == 1
+    unread = Scene()
+    unread.counters = False
+    assert len(Case(unread.call().runtime("oom").waited().ran(137).call(tools=0).end(1).assembly()).kills) == 1
+
+
 def test_what_the_agent_could_write_is_left_out() -> None:
     told = Scene().call().ran(1)
     told.tell(OomKill(container_id=BOX, delta=1), trust=Trust.INSIDE)

@@ -124,3 +124,32 @@ def test_a_late_look_at_the_commands_own_counter_does_not_matter_where_every_kil
     other = "/docker/" + "d" * 64
     told.tell(KernelOomKill(victim=Victim(comm="tail", pid=9), oom_memcg=other, task_memcg=other))
     assert watch(told.read().waited().call(tools=0).end(1)).memory().seen
+
+
+def holed(*, vmstat: bool = True, others: int = 0) -> Scene:
+    """The engine's events were not seen for a while, and the node's kernel killed something."""
+    told = Scene(vmstat=vmstat).call().ran(1)
+    told.node_kills = 1
+    told.gap(since=0.2, until=1.0, source="collector.docker_events", families=["memory", "node"])
+    for pid in range(others):
+        memcg = f"/docker/{'cd' * 32}"
+        told.tell(KernelOomKill(victim=Victim(comm="x", pid=pid), container_id=None, task_memcg=memcg), told.cgroup)
+    return told.call(tools=0).end(1)
+
+
+def test_a_hole_in_the_engines_events_may_hide_a_container_and_its_kill() -> None:
+    for vmstat in (True, False):
+        seen = watch(holed(vmstat=vmstat)).memory()
+        assert not seen.seen
+        assert seen.why_not is not None
+        assert "engine's events were not seen" in seen.why_not
+
+
+def test_a_hole_hides_nothing_where_each_kill_of_the_node_has_its_place() -> None:
+    assert watch(holed(others=1)).memory().seen
+
+
+def test_a_hole_hides_nothing_where_the_node_killed_nothing() -> None:
+    quiet = Scene().call().ran(1)
+    quiet.gap(since=0.2, until=1.0, source="collector.docker_events", families=["memory", "node"])
+    assert watch(quiet.call(tools=0).end(1)).memory().seen

@@ -109,7 +109,12 @@ WAYS = (
         cause="model_api.overloaded",
         why="529 to a whole request of the agent's own conversation: only the provider sends it",
         proved=refused(529, error_type="overloaded_error"),
-        instead=(junk_call(529, error_type="overloaded_error"), unfinished(529)),
+        instead=(
+            junk_call(529, error_type="overloaded_error"),
+            unfinished(529),
+            # An attempt whose end the door lost: what it brought is not known.
+            lambda: started().attempt_begun().refused(529, times=2, error_type="overloaded_error").end(1),
+        ),
     ),
     Way(
         cause="model_api.rate_limited",
@@ -121,7 +126,16 @@ WAYS = (
         cause="model_api.server_error",
         why="5xx to a whole request of the agent's own conversation, while no other request passed",
         proved=lambda: started().waited(90).refused(500, times=3).end(1),
-        instead=(junk_call(500), unfinished(500), refused(500), refused(501), refused(505)),
+        instead=(
+            junk_call(500),
+            unfinished(500),
+            refused(500),
+            refused(501),
+            refused(505),
+            # A tool that calls twice in the agent's name, and then kills the agent.
+            lambda: started().waited(90).refused(500, times=2).end(None, signal=9),
+            lambda: started().waited(90).refused(500, times=2).end(137),
+        ),
     ),
     Way(
         cause="gateway.error",
@@ -205,9 +219,26 @@ def test_what_the_agent_its_tool_or_its_client_can_do_alone_is_not(told: Told) -
 def test_every_cause_that_is_built_and_may_be_proved_infra_has_its_row() -> None:
     """What is built and has no row never gives a proof of infra."""
     never = {
+        "model_api.poison_request",  # the request itself may be at fault
+        "model_api.slow",  # the ledger alone never proves
         "model_api.timeout",  # 408 and 504 may be the client's own slowness
         "container.oom_residual",  # whose writing filled the box is open
         "container.killed",  # nothing says who did
+        "container.memory_denied",  # whose demand it was is open
+        "container.memory_stall",  # what the command needed without it is not measured
+        "container.cpu_throttled",  # the same
+        "container.disk_slow",  # the same
+        "node.contention",  # the same
+        "node.pressure",  # the same
+        "container.pids_limit",  # no counter tells which command was refused
+        "container.disk_full",  # no counter tells which command was refused
+        "container.restarted",  # nothing says who did
+        "container.state_lost",  # nothing says who did
+        "container.service_died",  # nothing says who did
+        "container.start_failed",  # an agent whose calls are unseen could have asked for it
+        "container.image_pull",  # the same
+        "unknown.outside",  # nobody is known
+        "runtime.daemon_fault",  # an agent that reaches the engine can end it
         "network.tls",  # no control vantage
         "network.proxy",  # no control vantage
         "runtime.exec_lost",  # an agent that reaches the engine can end it

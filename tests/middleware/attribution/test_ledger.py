@@ -30,8 +30,7 @@ def test_failed_attempts_and_the_waits_after_them_are_charged_and_the_whole_repl
 
 def test_a_long_silence_inside_a_whole_reply_is_charged_and_a_short_one_is_not() -> None:
     def with_silence(length: float, upstream: float | None = None) -> float | None:
-        told = Scene()
-        told.call()
+        told = Scene().call(seconds=130.0)
         last = next(o for o in reversed(told.observations) if o.kind == "attempt.ended")
         last.value["max_gap_with_pings"] = length
         if upstream is not None:

@@ -2,6 +2,8 @@
 
 import hashlib
 
+import pytest
+
 from fairtrial.middleware.core.commands import is_plumbing, shell_text, text_digest
 
 
@@ -19,3 +21,35 @@ def test_upkeep_of_the_harness_is_told_from_tool_calls() -> None:
     assert is_plumbing(("/bin/sh", "-c", "curl localhost"), None, ("CMD-SHELL", "curl localhost")) is True
     assert is_plumbing(("bash", "-c", "pytest"), None, ("CMD", "true")) is False
     assert is_plumbing(None, None, ()) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tmux send-keys -t terminus-2 -- 'echo hello > hello.txt\n'",
+        "export TERM=xterm-256color && export SHELL=/bin/bash && tmux new-session -x 160 -y 40 -d -s terminus-2",
+        "mkdir -p /logs/verifier /logs/agent /logs/artifacts && chmod 777 /logs/verifier /logs/agent /logs/artifacts",
+        "[ -d /installed-agent ] || mkdir -p /installed-agent",
+        "test -d /logs/artifacts",
+        "rm -f -- /logs/verifier/reward.txt /logs/verifier/reward.json",
+        "chmod +x /tests/test.sh",
+        "(/tests/test.sh) > /logs/verifier/test-stdout.txt 2>&1",
+    ],
+)
+def test_what_harbor_was_seen_to_run_for_itself_is_upkeep_as_words_and_as_an_event_tells_it(text: str) -> None:
+    assert is_plumbing(("bash", "-c", text), None, ()) is True
+    assert is_plumbing(None, f"bash -c {text}", ()) is True
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "mkdir -p /logs/mine",
+        "chmod +x /tests/test.sh && /tests/test.sh",
+        "cat /logs/verifier/x",
+        "echo tmux x",
+        "ls /tests",
+    ],
+)
+def test_a_command_that_only_looks_like_it_is_the_agents(text: str) -> None:
+    assert is_plumbing(("bash", "-c", text), None, ()) is False

@@ -129,12 +129,13 @@ def test_only_the_named_lines_of_a_request_differ_and_each_of_them_does(loop_kin
         for lines in CLIENTS.values():
             for target in TARGETS:
                 for host in ("Host: 127.0.0.1:1", "host:door", "HOST:\t door "):
-                    ask = "\r\n".join(
-                        (f"GET /t/{TOKEN}{target} HTTP/1.1", *lines[:2], host, *lines[2:], "", "")
-                    ).encode()
-                    arrived = through(rig, ask)
-                    assert arrived.startswith(f"GET /api{target} HTTP/1.1\r\n".encode())
-                    found |= differences(ask, arrived)
+                    # A name behind the token (one of several trials of a run) is cut off with it.
+                    for token in (TOKEN, f"{TOKEN}.task-7") if host.startswith("HOST") else (TOKEN,):
+                        first = f"GET /t/{token}{target} HTTP/1.1"
+                        ask = "\r\n".join((first, *lines[:2], host, *lines[2:], "", "")).encode()
+                        arrived = through(rig, ask)
+                        assert arrived.startswith(f"GET /api{target} HTTP/1.1\r\n".encode())
+                        found |= differences(ask, arrived)
         assert rig.relay.counters.blind == 0
     with running(loop_kind) as proxy:
         authority = f"127.0.0.1:{proxy.upstream.port}"

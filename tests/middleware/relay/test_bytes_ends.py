@@ -2,6 +2,7 @@
 
 import random
 import socket
+import struct
 import time
 
 import pytest
@@ -199,19 +200,31 @@ def test_a_tunnel_is_half_closed_from_either_side(rig: Rig) -> None:
     assert beside(rig, story)[-4:] == [b"last words", "fin", True, "fin"]
 
 
+NOTSENT_AT = 144
+"""Where tcpi_notsent_bytes stands in struct tcp_info (linux/tcp.h, since Linux 4.6)."""
+
 TOO_LARGE = b"HTTP/1.1 413 Payload Too Large\r\nContent-Length: 9\r\nConnection: close\r\n\r\ntoo large"
 
 
-def refused_early(meeting: Meeting, wait_s: float) -> bool:
-    """Whether the client, which sends as long as it can, then still reads the whole 413."""
+def refused_early(meeting: Meeting, wait_s: float, *, nodelay: bool = True) -> tuple[bool, bool]:
+    """Whether the 413 left the server's kernel before the reset, and whether the client, which sends as long as it
+    can, then still reads all of it.
+
+    With `nodelay` (as servers do) it always leaves.  Else the kernel holds it back until what was sent before (the TLS
+    session tickets) is acknowledged, and throws it away at the reset.
+    """
     meeting.client.sendall(meeting.ask("POST", "/v1/messages", "Content-Length: 50000000"))
+    unsent: list[int] = []
 
     def upstream() -> None:
         sock = meeting.up
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as servers do; else its own kernel eats the 413
+        if nodelay:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         read_head(sock)
         read_exactly(sock, 100_000)
         sock.sendall(TOO_LARGE)
+        (count,) = struct.unpack_from("I", sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 160), NOTSENT_AT)
+        unsent.append(count)
         reset(sock)
 
     piece = b"x" * 65_536
@@ -232,7 +245,7 @@ def refused_early(meeting: Meeting, wait_s: float) -> bool:
             pass
     assert faults == []
     meeting.leave()
-    return got == TOO_LARGE
+    return unsent == [0], got == TOO_LARGE
 
 
 def test_an_early_413_with_an_immediate_reset_is_lost_no_more_often_than_directly(any_rig: Rig) -> None:
@@ -241,9 +254,21 @@ def test_an_early_413_with_an_immediate_reset_is_lost_no_more_often_than_directl
     for _ in range(10):
         wait_s = rng.choice((0.0, 0.0, 0.002, 0.01))
         for direct in (True, False):
-            heard[direct] += refused_early(Meeting(any_rig, direct=direct), wait_s)
+            left, whole = refused_early(Meeting(any_rig, direct=direct), wait_s)
+            assert left
+            heard[direct] += whole
     any_rig.no_pair_open()
     assert heard[False] >= heard[True]
+
+
+def test_an_early_413_is_heard_whenever_it_left_a_server_that_delays_small_segments(any_rig: Rig) -> None:
+    """Nagle's algorithm: what the server's own kernel threw away at its reset, no relay can pass on."""
+    rng = random.Random(1413)
+    for _ in range(12):
+        meeting = Meeting(any_rig, direct=False)
+        left, whole = refused_early(meeting, rng.choice((0.0, 0.0, 0.002, 0.01)), nodelay=False)
+        assert whole == left
+    any_rig.no_pair_open()
 
 
 def test_five_close_delimited_megabytes_with_a_ragged_end_reach_a_slow_reader_and_then_an_error(tls_rig: Rig) -> None:

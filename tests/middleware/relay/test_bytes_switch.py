@@ -40,6 +40,8 @@ class PlainProxy:
 
     policy = DoorPolicy(client_eof="gone")
     label = "egress:test"
+    editor = None
+    gate = None
 
     def __init__(self, rig: Rig, upstream: Upstream, dialler: Dialler, listener: socket.socket) -> None:
         self._rig = rig

@@ -9,10 +9,11 @@ import pytest
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.ends import HangupWatch
 from fairtrial.middleware.relay.heads import read_request_head
-from fairtrial.middleware.relay.model import ModelDoor
+from fairtrial.middleware.relay.model import ModelDoor, RunTokens
 from fairtrial.middleware.relay.settings import ProxySettings, RelaySettings, Upstream
 
-TOKENS = {"tok": "trial-1"}
+TOKENS = RunTokens()
+TOKENS.add("tok", "trial-1")
 
 
 def make_door(url: str, settings: RelaySettings | None = None) -> Iterator[ModelDoor]:
@@ -55,6 +56,12 @@ def target_of(door: ModelDoor, target: bytes) -> tuple[bytes, str | None]:
         (b"/t/tok", b"/api/anthropic", "trial-1"),
         (b"/t/tok/", b"/api/anthropic/", "trial-1"),
         (b"/t/tok?x=/t/tok/", b"/api/anthropic?x=/t/tok/", "trial-1"),
+        (b"/t/tok.task-7/v1/messages", b"/api/anthropic/v1/messages", "trial-1"),
+        (b"/t/tok.a.b%20c/v1", b"/api/anthropic/v1", "trial-1"),
+        (b"/t/tok.?x", b"/api/anthropic?x", "trial-1"),
+        (b"/t/.tok/v1", b"/api/anthropic/t/.tok/v1", None),
+        (b"/t/tokk.a/v1", b"/api/anthropic/t/tokk.a/v1", None),
+        (b"/t/unknown.tok/v1", b"/api/anthropic/t/unknown.tok/v1", None),
         (b"/t/unknown/v1", b"/api/anthropic/t/unknown/v1", None),
         (b"/t/", b"/api/anthropic/t/", None),
         (b"/v1", b"/api/anthropic/v1", None),

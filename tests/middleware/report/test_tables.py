@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fairtrial.middleware.core.records import Connection, Call, ContainerUse, PhaseName, Step, Tool, Trial
+from fairtrial.middleware.core.records import Call, Connection, ContainerUse, PhaseName, Step, Tool, Trial
 from fairtrial.middleware.report.tables import connection_rows, steps_table, table_lines
 
 

@@ -93,16 +93,20 @@ class Story:
         started_only: bool = False,
         advance: bool = True,
         dialect: str = "anthropic_messages",
+        container: str | None = None,
         **request: object,
     ) -> str:
-        """One attempt that asks for the turn after `turns` assistant messages; `tools` are (id, name, digest)."""
+        """One attempt that asks for the turn after `turns` assistant messages; `tools` are (id, name, digest).
+
+        `container`: where its client is.
+        """
         self._attempts += 1
         name = f"attempt-{self._attempts:05d}"
         facts = request_facts(turns, **request)
         subject = Subject(trial=self.trial if trial == "" else trial)
         begin = self.wall()
         self.door.emit(
-            AttemptStarted(attempt=name, dialect=dialect, request=facts),
+            AttemptStarted(attempt=name, dialect=dialect, request=facts, container_id=container),
             subject=subject,
             wall_ns=begin,
             mono_ns=begin - EPOCH_NS,
@@ -117,6 +121,7 @@ class Story:
             AttemptEnded(
                 attempt=name,
                 dialect=dialect,
+                container_id=container,
                 parse="none" if dialect == "unknown" else "full",
                 request=facts,
                 reply=reply,

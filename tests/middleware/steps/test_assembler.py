@@ -15,10 +15,11 @@ from fairtrial.middleware.core.observations import (
     GapSeen,
     HostCounters,
     MutationSeen,
+    Note,
     Observation,
     ReplyFacts,
 )
-from fairtrial.middleware.core.records import Outcome, PhaseName
+from fairtrial.middleware.core.records import Outcome, PhaseName, Trust
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.steps.assembler import assemble
 from fairtrial.middleware.steps.placed import Assembly
@@ -117,6 +118,20 @@ def test_a_tool_without_an_exec_is_inferred_and_has_no_exit_code() -> None:
     assert (tool.exec_via, tool.exec_id, tool.exit_code) == ("inferred", None, None)
     assert tool.started is not None
     assert tool.ended is not None
+
+
+def test_what_the_agent_can_write_moves_no_step_and_no_tool_and_is_kept_as_a_note() -> None:
+    told = three_steps()
+    forged = [
+        msgspec.structs.replace(o, id=f"{o.id}-forged", source_id="agent", trust=Trust.INSIDE, wall_ns=o.wall_ns + 1)
+        for o in three_steps().observations
+    ]
+    whole = assemble(told.observations, TRIAL)
+    assert plain(assemble([*told.observations, *forged], TRIAL)) == plain(whole)
+    said = Source("agent", told.observations.append, host=told.observations[0].host, trial=TRIAL)
+    said.emit(Note(event="agent.wrote"), wall_ns=told.wall(), mono_ns=1, trust=Trust.INSIDE)
+    kept = assemble(told.observations, TRIAL).placed
+    assert [p.observation.trust for p in kept if p.observation.source == "agent"] == [Trust.INSIDE]
 
 
 def test_an_exec_that_no_tool_call_asked_for_is_a_tool_without_a_name() -> None:

@@ -172,3 +172,29 @@ def test_a_container_that_is_only_started_is_a_place_and_no_tool() -> None:
 def test_a_run_without_a_stream_has_its_exit_code_from_wait() -> None:
     _, run = tools_of(ran(asked(("t0", "Bash", "x")), attach=False))
     assert (run.exit_code, run.bytes_out, run.ended_by) == (4, None, None)
+
+
+def inside(container: str | None, *tools: tuple[str, str, str | None]) -> Story:
+    """One reply to a client in this container."""
+    told = Story().begin().box()
+    told.attempt(turns=0, tools=tools, container=container)
+    told.s += 0.1
+    return told
+
+
+@pytest.mark.parametrize("digest", ["d", "other"], ids=["same text", "beside the only call"])
+def test_what_somebody_runs_in_the_agents_own_container_is_not_the_agents(digest: str) -> None:
+    (tool,) = tools_of(passed(inside(BOX, ("t0", "Bash", digest))))
+    assert (tool.name, tool.exec_id, tool.exec_via) == ("Bash", None, "inferred")
+
+
+def test_behind_the_last_reply_of_an_agent_inside_there_are_no_tools() -> None:
+    assert tools_of(passed(inside(BOX))) == []
+    assert [tool.exec_id for tool in tools_of(passed(inside(None)))] == ["exec-0"], (
+        "an agent outside types its commands"
+    )
+
+
+def test_an_agent_inside_one_container_may_run_its_tools_in_another() -> None:
+    (tool,) = tools_of(passed(inside("e" * 64, ("t0", "Bash", "d"))))
+    assert (tool.exec_id, tool.join) == ("exec-0", "text")

@@ -23,7 +23,7 @@ def test_a_source_that_was_on_from_before_the_first_call_to_the_end_is_full() ->
     told.tell(CoverageChanged(source="collector.cgroup", families=["memory", "cpu"], state="off"))
     seen = coverage(told)
     assert seen.families["memory"].level == "full"
-    assert (seen.families["cpu"].level, seen.families["cpu"].why) == ("partial", "recorded, not judged yet")
+    assert (seen.families["cpu"].level, seen.families["cpu"].why) == ("full", None)
     assert seen.families["model_api"].level == "full"
     assert seen.families["disk"].level == "none"
     assert seen.families["disk"].why == "no source watched"
@@ -121,3 +121,30 @@ def test_a_container_that_was_missed_makes_memory_and_node_partial_with_its_reas
     told.tell(missed)
     families = coverage(told.end()).families
     assert (families["memory"].level, families["memory"].why) == ("partial", "it carries no mark of ours")
+
+
+@pytest.mark.parametrize("until", [None, 0.5], ids=["never back", "back"])
+def test_a_hole_in_the_engines_events_shows_in_every_family_that_they_tell_of(until: float | None) -> None:
+    """Each watched container's counters are whole: what the engine would have told of may be another container."""
+    told = one_call()
+    told.tell(CoverageChanged(source="collector.docker_events", families=["memory", "node"]))
+    since = told.wall()
+    hole = GapSeen(
+        source="collector.docker_events",
+        families=["memory", "node"],
+        since_ns=since,
+        until_ns=None if until is None else since + round(until * 1e9),
+        why="the engine was restarted",
+    )
+    told.tell(hole)
+    told.s += 1
+    families = coverage(told.end()).families
+    why = "collector.docker_events gap: the engine was restarted"
+    assert (families["memory"].level, families["memory"].why) == ("partial", why)
+
+
+def test_a_hole_after_the_commands_end_is_none() -> None:
+    told = one_call().end()
+    told.s += 1
+    told.tell(GapSeen(source="collector.docker_events", families=["memory"], since_ns=told.wall()))
+    assert coverage(told).families["memory"].level == "full"

@@ -219,3 +219,21 @@ def test_of_a_command_its_words_are_kept_without_secrets_and_free_text() -> None
     assert kept.execs()[0].command == ["env", "API_KEY=***", "bash", "-c", "echo the task's text"]
     kept.call("POST /containers/create", {"Cmd": ["ls", "-l"]}, 201, {"Id": CONTAINER})
     assert kept.containers()[0].command == ["ls", "-l"]
+
+
+def test_a_refusal_is_kept_as_its_kind_and_none_of_its_words() -> None:
+    door = Door()
+    secret = "driver failed: Bind for 0.0.0.0:8080 failed: port is already allocated"
+    door.call(f"POST /v1.41/containers/{CONTAINER}/start", None, 500, {"message": secret})
+    door.call("POST /v1.41/containers/create", {"Cmd": "x"}, 404, {"message": "No such image: s3cret:latest"})
+    door.call(f"POST /v1.41/exec/{EXEC}/start", {}, 409, {"message": f"Container {CONTAINER} is not running"})
+    door.call(f"POST /v1.41/containers/{CONTAINER}/kill", None, 500, {"message": "what is this"})
+    assert [one.error for one in door.containers()] == ["port_taken", "no_image", "other"]
+    assert [one.error for one in door.execs()] == ["not_running"]
+    assert not any("8080" in str(o.value) or "s3cret" in str(o.value) for o in door.kept)
+
+
+def test_what_went_well_has_no_error_whatever_its_words() -> None:
+    door = Door()
+    door.call("POST /v1.41/containers/create", {}, 201, {"Id": CONTAINER, "Warnings": ["no space left on device"]})
+    assert [one.error for one in door.containers()] == [None]

@@ -29,3 +29,25 @@ def test_the_token_decides_and_a_socket_of_the_only_trial(
     exchange.head = RequestHead("POST", target, Headers())
     whose, conn = Whose(tokens), Conn(door=door)
     assert whose.ask(conn, exchange) == Assigned(trial=trial, how=None if trial is None else "token")
+
+
+@pytest.mark.parametrize(
+    "target, headers, named",
+    [
+        ("/t/tok.task-7/v1", [], "task-7"),
+        ("/t/tok.caf%C3%A9%20one/v1", [], "café one"),
+        ("/t/tok.a.b/v1", [("x-fairtrial-trial", "other")], "a.b"),
+        ("/t/tok/v1", [("x-fairtrial-trial", "by header"), ("baggage", "fairtrial.trial=by-baggage")], "by header"),
+        ("/t/tok/v1", [("baggage", "fairtrial.trial=by-baggage")], "by-baggage"),
+        ("/t/tok./v1", [], None),
+        ("/t/tok/v1", [], None),
+        ("/t/other.name/v1", [("x-fairtrial-trial", "stranger")], None),
+        ("/v1", [("x-fairtrial-trial", "stranger")], None),
+    ],
+)
+def test_a_trial_within_the_run_is_named_in_the_path_a_header_or_baggage_by_whoever_has_the_token(
+    target: str, headers: list[tuple[str, str]], named: str | None
+) -> None:
+    exchange = passing()
+    exchange.head = RequestHead("POST", target, Headers(headers))
+    assert Whose(ONE).ask(Conn(door="model:a"), exchange).named == named

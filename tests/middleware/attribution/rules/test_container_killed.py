@@ -97,3 +97,30 @@ def test_a_stop_whose_client_left_before_the_answer_was_asked_for_all_the_same()
 @pytest.mark.parametrize("other", [{"container_id": "c1" * 32}, {"status": 404}, {"action": "wait"}])
 def test_a_request_of_the_trials_that_stopped_nothing_explains_no_stop(other: dict[str, object]) -> None:
     assert stopped_at_the_door(other).cause == "container.killed"
+
+
+def paused(*, unpaused: bool = False, own: bool = False) -> Verdict:
+    """The box is paused while a command runs in it."""
+    told = Scene().call().ran(0).call()
+    told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
+    at = told.waited().wall()
+    if own:
+        told.tell(DoorContainer(action="pause", container_id=BOX, status=204, started_wall_ns=at), told.events)
+    told.waited(0.1).runtime("pause").waited()
+    if unpaused:
+        told.runtime("unpause")
+    return told.waited().call(tools=0).end(1).verdict()
+
+
+def test_a_pause_from_outside_that_was_not_taken_back_is_suspected() -> None:
+    verdict = paused()
+    assert summary(verdict) == ("infra", "suspected", "container.killed", 2)
+    assert "paused container task-1" in verdict.sentence
+
+
+def test_a_pause_that_was_taken_back_is_nothing() -> None:
+    assert paused(unpaused=True).cause is None
+
+
+def test_a_pause_that_the_trial_asked_its_own_door_for_is_not_infra() -> None:
+    assert paused(own=True).cause == "harness.killed"

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from fairtrial.middleware.attribution.engine import judge
 from fairtrial.middleware.core.observations import (
     CgroupReading,
     ContainerEvent,
@@ -11,7 +12,8 @@ from fairtrial.middleware.core.observations import (
     ReplyFacts,
     RequestFacts,
 )
-from fairtrial.middleware.core.records import PhaseName, Trust, Victim
+from fairtrial.middleware.core.records import MemoryLimits, PhaseName, Trust, Verdict, Victim
+from fairtrial.middleware.steps.placed import Assembly
 from tests.middleware.attribution.scene import BOX, MIB, Scene, ended, full_tmpfs, summary
 
 
@@ -161,6 +163,39 @@ def test_a_kill_of_the_whole_node_that_the_command_beside_the_container_may_have
         137, oom=True, memory_peak=40 * MIB, constraint="CONSTRAINT_NONE", victim=Victim(comm="py", pid=8, rss=MIB)
     )
     assert summary(told.call(tools=0).end(1).verdict()) == ("infra", "suspected", "node.oom", 1)
+
+
+def under_a_parent(full: str, *, floor: int | None = 64 * MIB) -> Scene:
+    """A kill in the box `/pod/…/box`; the kernel's record says whose limit was reached.  The command uses far more than
+    the floor, in a cgroup of its own."""
+    told = Scene(limit=None, reservation=floor)
+    seen = {"container_id": BOX, "name": "task-1", "memory_reservation": floor, "started_wall_ns": told.wall()}
+    told.tell(ContainerSeen(**seen, cgroup=f"/pod/one/{BOX}"), told.events)  # type: ignore[arg-type]
+    told.tell(ContainerSeen(container_id="own", role="own", cgroup="/user"), told.cgroup)
+    told.tell(CgroupReading(container_id="own", memory_peak=900 * MIB, oom_kill=0))
+    told.call().ran(137, oom=True, memory_peak=40 * MIB, oom_memcg=full, victim=Victim(comm="py", pid=8, rss=MIB))
+    return told.call(tools=0).end(1)
+
+
+def test_a_kill_by_a_parents_limit_within_the_floor_is_proved_whatever_was_used_outside_that_parent() -> None:
+    verdict = under_a_parent("/pod").verdict()
+    assert summary(verdict) == ("infra", "proved", "container.oom_kill", 1)
+    assert "guaranteed" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        under_a_parent(f"/pod/one/{BOX}"),
+        under_a_parent("/po"),
+        under_a_parent("/pod", floor=32 * MIB),
+        under_a_parent("/pod", floor=None),
+        under_a_parent("/"),
+    ],
+    ids=["its-own-limit", "no-parent", "above-the-floor", "no-floor", "the-root"],
+)
+def test_a_kill_by_its_own_limit_or_above_the_floor_stays_suspected(told: Scene) -> None:
+    assert summary(told.verdict()) == ("infra", "suspected", "container.oom_kill", 1)
 
 
 @pytest.mark.parametrize("reservation", [None, 32 * MIB])
@@ -374,3 +409,33 @@ def test_a_kill_in_a_container_that_a_command_of_the_trial_started_is_nobodys_ce
 def test_a_kill_in_a_second_container_of_the_harness_is_suspected_as_ever() -> None:
     verdict = second_container(after_the_reply=False).verdict()
     assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)
+
+
+# --- a ceiling that was headroom enough -----------------------------------------------------------------------------
+
+
+def with_declared(told: Scene, declared: int) -> Verdict:
+    assembly = told.assembly()
+    limits = msgspec.structs.replace(assembly.trial.limits, memory=MemoryLimits(declared=declared, ceiling=64 * MIB))
+    trial = msgspec.structs.replace(assembly.trial, limits=limits)
+    return judge(Assembly(trial=trial, placed=assembly.placed, attempt_call=assembly.attempt_call))
+
+
+def test_a_demand_beyond_k_times_what_is_declared_is_the_models_and_the_kill_is_still_what_ended_it() -> None:
+    verdict = with_declared(Scene().call().ran(137, oom=True).end(1), 16 * MIB)
+    assert summary(verdict) == ("model", "proved", "container.oom_kill", 1)
+    assert ended(verdict) == ("container.oom_kill", "proved", 1)
+    assert "already 4 times the 16 MiB that the task declares" in verdict.sentence
+
+
+@pytest.mark.parametrize("declared", [32, 64])
+def test_a_demand_within_k_times_what_is_declared_stays_open(declared: int) -> None:
+    """Near-miss."""
+    verdict = with_declared(Scene().call().ran(137, oom=True).end(1), declared * MIB)
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 1)
+
+
+def test_a_demand_beyond_it_that_was_recovered_is_present() -> None:
+    """Innocent."""
+    verdict = with_declared(Scene().call().ran(137, oom=True).call().ran(1).call(tools=0).end(1), 16 * MIB)
+    assert (verdict.blame, verdict.cause) == ("model", None)

@@ -229,12 +229,12 @@ def test_a_model_call_that_failed_after_a_kill_is_what_ended_the_trial_because_t
     assert [p.cause for p in verdict.present] == ["container.oom_kill"]
 
 
-@pytest.mark.parametrize("status, cause", [(500, "model_api.server_error"), (502, "gateway.error")])
+@pytest.mark.parametrize("status, cause", [(500, "model_api.poison_request"), (502, "gateway.error")])
 def test_a_body_that_is_refused_again_and_again_while_others_pass_may_be_poisoned(status: int, cause: str) -> None:
     verdict = started().refused(status, times=3, provider_id=status == 500).end(1).verdict()
     assert summary(verdict) == ("infra", "suspected", cause, 2)
     assert ended(verdict) == (cause, "proved", 2)
-    assert "this one itself may be at fault" in verdict.sentence
+    assert "itself may be at fault" in verdict.sentence
 
 
 def test_a_request_with_something_new_in_it_each_time_may_be_poisoned_all_the_same() -> None:
@@ -242,7 +242,15 @@ def test_a_request_with_something_new_in_it_each_time_may_be_poisoned_all_the_sa
     for n in range(3):
         reply = ReplyFacts(status=500, provider_id=True)
         told.attempt(reply, outcome="error", request=told.request(body_digest=f"nonce {n}")).waited()
-    assert summary(told.end(1).verdict()) == ("infra", "suspected", "model_api.server_error", 2)
+    assert summary(told.end(1).verdict()) == ("infra", "suspected", "model_api.poison_request", 2)
+
+
+def test_other_requests_that_passed_to_another_model_say_nothing_of_this_one() -> None:
+    told = started()
+    for _ in range(3):
+        reply = ReplyFacts(status=500, provider_id=True)
+        told.attempt(reply, outcome="error", request=told.request(model="another")).waited()
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
 
 
 def test_two_refusals_of_a_body_are_no_poison_and_529_never_is() -> None:
@@ -264,3 +272,81 @@ def test_a_prompt_that_never_got_its_reply_is_not_mended_by_another_prompt() -> 
     verdict = told.end(1).verdict()
     assert summary(verdict) == ("infra", "suspected", "model_api.overloaded", 3)
     assert "went on with another prompt" in verdict.sentence
+
+
+# --- given up for good ----------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_was_changed_after_a_turn_had_failed_bends_every_later_step() -> None:
+    told = started().refused(529, times=3, error_type="overloaded_error").waited(300)
+    told.attempt(
+        ReplyFacts(status=200, terminator=True, stop_reason="end_turn"),
+        request=told.request(model="smaller", first_user_digest="m0", body_digest="changed", history_len=9),
+    )
+    verdict = told.end(1).verdict()
+    assert summary(verdict)[:3] == ("infra", "suspected", "model_api.overloaded")
+    assert "given up (model)" in verdict.sentence
+
+
+# --- a framing cut behind the end mark ------------------------------------------------------------------------------
+
+
+def with_cut_framing(exit_code: int | None, *, by: str = "upstream", last: bool = True) -> Verdict:
+    told = started().call(tools=0)
+    next(o for o in reversed(told.observations) if o.kind == "attempt.ended").value["framing_cut"] = by
+    return (told if last else told.call().ran(1).call(tools=0)).end(exit_code).verdict()
+
+
+def test_a_framing_cut_behind_the_last_reply_is_suspected_where_the_command_then_failed() -> None:
+    verdict = with_cut_framing(1)
+    assert summary(verdict) == ("infra", "suspected", "model_api.truncated", 2)
+    assert "cut the framing behind it" in verdict.sentence
+    assert ended(verdict) == ("model_api.truncated", "suspected", 2)
+
+
+def test_a_framing_that_fairtrial_itself_cut_is_fairtrials() -> None:
+    assert summary(with_cut_framing(1, by="fairtrial"))[:3] == ("fairtrial", "suspected", "observer.relay_fault")
+
+
+@pytest.mark.parametrize("told", [{"exit_code": 0}, {"exit_code": 1, "by": "client"}, {"exit_code": 1, "last": False}])
+def test_a_framing_cut_that_nobody_minded_is_nothing(told: dict[str, object]) -> None:
+    """Near-miss: the command ended well; the client itself hung up; the conversation went on."""
+    assert with_cut_framing(**told).cause is None  # type: ignore[arg-type]
+
+
+def test_a_client_that_had_gone_on_from_such_replies_does_not_mind_the_last_one_either() -> None:
+    told = Scene()
+    for tools in (1, 1, 0):
+        told.call(tools=tools)
+        next(o for o in reversed(told.observations) if o.kind == "attempt.ended").value["framing_cut"] = "upstream"
+        told.ran(0)
+    assert told.end(1).verdict().blame == "model"
+
+
+# --- silence inside a whole reply -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "gap, blocked, present", [(120.0, 0.0, ["model_api.stalled"]), (20.0, 0.0, []), (120.0, 119.0, [])]
+)
+def test_a_long_silence_inside_a_whole_reply_is_present_and_a_clients_own_is_not(
+    gap: float, blocked: float, present: list[str]
+) -> None:
+    told = started().call().ran(1)
+    value = next(o for o in reversed(told.observations) if o.kind == "attempt.ended").value
+    value["max_gap_with_pings"], value["downstream_blocked"] = gap, blocked
+    verdict = told.call(tools=0).end(1).verdict()
+    assert verdict.blame == "model"
+    assert [p.cause for p in verdict.present] == present
+
+
+# --- what ended it, and how surely ----------------------------------------------------------------------------------
+
+
+def test_that_it_ended_the_trial_is_no_surer_than_that_the_call_was_the_agents() -> None:
+    told = Scene(user_agent="curl/8.5.0").refused(500, times=3).end(1)
+    assert ended(told.verdict()) == ("model_api.server_error", "suspected", 1)
+
+
+def test_that_it_ended_the_trial_is_a_fact_where_only_whose_doing_is_open() -> None:
+    assert ended(started().refused(500, times=3).end(1).verdict()) == ("model_api.poison_request", "proved", 2)

@@ -1,6 +1,6 @@
 """fairtrial as a suspect: convicted where the relay says so, never cleared by guess."""
 
-from fairtrial.middleware.core.observations import CoverageChanged, DoorState, ReplyFacts
+from fairtrial.middleware.core.observations import CoverageChanged, DoorState, Note, ReplyFacts
 from tests.middleware.attribution.scene import Scene, ended, summary
 
 
@@ -67,3 +67,50 @@ def test_a_call_that_fairtrial_broke_is_never_without_weight_in_a_failed_trial()
 def test_a_cut_while_our_own_loop_lagged_is_ours_and_not_the_upstreams() -> None:
     verdict = Scene().call().ran(0).cut(our_lag=6.0).end(1).verdict()
     assert (verdict.blame, verdict.grade, verdict.cause) == ("fairtrial", "suspected", "observer.lag")
+
+
+def short_of_room(told: Scene, length: float) -> Scene:
+    told.tell(Note(event="descriptors.short", fields={"connections": 500}), told.runner)
+    told.waited(length)
+    told.tell(Note(event="descriptors.enough", fields={"waited_s": length}), told.runner)
+    return told
+
+
+def test_doors_that_took_no_connection_before_an_agent_fell_silent_are_suspected_of_fairtrial() -> None:
+    verdict = short_of_room(Scene().call().ran(0), 12).waited(3).end(1).verdict()
+    assert summary(verdict) == ("fairtrial", "suspected", "observer.limit", 1)
+    assert "no new connection for 12 s" in verdict.sentence
+    assert verdict.answers.reward_valid == "no"
+
+
+def test_a_want_of_descriptors_that_a_later_call_outlived_is_present() -> None:
+    """Near-miss."""
+    verdict = short_of_room(Scene().call().ran(0), 12).call().ran(1).call(tools=0).end(1).verdict()
+    assert verdict.blame == "model"
+    assert [p.cause for p in verdict.present] == ["observer.limit"]
+
+
+def test_a_want_of_a_moment_is_nothing() -> None:
+    """Innocent."""
+    verdict = short_of_room(Scene().call().ran(0), 0.2).call(tools=0).end(1).verdict()
+    assert (verdict.blame, verdict.present) == ("model", [])
+
+
+def test_a_last_reply_that_our_lag_held_back_may_never_have_been_read() -> None:
+    told = Scene().call().ran(0).call(tools=0, seconds=5.0, lag=4.4).end(1)
+    verdict = told.verdict()
+    assert summary(verdict) == ("fairtrial", "suspected", "observer.lag", 2)
+    assert ended(verdict) is None
+
+
+def test_a_held_back_reply_that_the_client_went_on_from_was_read() -> None:
+    told = Scene().call(seconds=5.0, lag=4.4).ran(1).call(tools=0).end(1)
+    assert summary(told.verdict())[0] == "model"
+
+
+def test_a_small_part_of_a_long_last_reply_that_was_our_lag_is_no_matter() -> None:
+    assert Scene().call().ran(0).call(tools=0, seconds=60.0, lag=2.0).end(1).verdict().blame == "model"
+
+
+def test_a_held_back_reply_of_a_trial_that_passed_is_no_matter() -> None:
+    assert Scene().call().ran(0).call(tools=0, seconds=5.0, lag=4.4).end(0).verdict().blame == "none"

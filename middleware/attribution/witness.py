@@ -1,0 +1,102 @@
+"""The witness of who sent a request: calls of processes that the agent's own process had started are a tool's.
+
+In: the main calls of a trial, each attempt with the process that opened its connection (`Sender`), where somebody
+looked in time.  Out: the calls without what a tool sent, the tool's own calls, and the ids of calls whose sender cannot
+be placed.  The agent's own processes are those that asked before any reply could have set a tool to work.
+- a *tool's*: another process, and one of the agent's own is among its parents: whatever it says of itself (the agent's
+  session, its pending tool results), it is no call of the agent's;
+- *unplaced*: another process whose parents lead past the agent's (a tool that cut itself loose is handed to PID 1):
+  what fails there proves nothing;
+- the agent's: all else, such as the next process of a launcher that starts one per step.
+What it deliberately does not do: doubt a call whose sender nobody saw.  Then all rests on what the request says
+(`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its own passes for the
+agent, as before.
+
+**Source:** design page VERDICTS.md section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fairtrial.middleware.attribution.calls_seen import asked_of
+from fairtrial.middleware.attribution.seen import AttemptSeen, CallSeen
+from fairtrial.middleware.core.observations import Sender
+
+_INIT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witnessed:
+    """What the senders tell."""
+
+    calls: list[CallSeen]
+    """Without the attempts that a tool made."""
+    tools: list[CallSeen]
+    """Calls of which every attempt was a tool's."""
+    unplaced: frozenset[str]
+    """Ids of calls of a process that is neither the agent's nor known to be a tool's."""
+
+
+def witnessed(calls: Sequence[CallSeen]) -> Witnessed:
+    """Tell the agent's own calls from a tool's by who opened their connections."""
+    agents = _agents(calls)
+    if not agents:
+        return Witnessed(calls=list(calls), tools=[], unplaced=frozenset())
+    own: list[CallSeen] = []
+    tools: list[CallSeen] = []
+    unplaced: set[str] = set()
+    for call in calls:
+        kept = tuple(a for a in call.attempts if not _is_tools(a.value.sender, agents))
+        if call.attempts and not kept and not call.open_attempts:
+            tools.append(call)
+            continue
+        if len(kept) != len(call.attempts):
+            call = _with(call, kept)
+        if any(_is_loose(a.value.sender, agents) for a in kept):
+            unplaced.add(call.id)
+        own.append(call)
+    return Witnessed(calls=own, tools=tools, unplaced=frozenset(unplaced))
+
+
+def _agents(calls: Sequence[CallSeen]) -> list[Sender]:
+    """Who asked before any reply could have set a tool to work."""
+    asked = [asked_of(call) for call in calls]
+    first_act = min((a.answered_ns for a in asked if a.acts and a.answered_ns is not None), default=None)
+    if first_act is None:
+        return []
+    return [
+        attempt.value.sender
+        for call in calls
+        for attempt in call.attempts
+        if attempt.started_ns <= first_act and attempt.value.sender is not None
+    ]
+
+
+def _same(one: Sender, other: Sender) -> bool:
+    return (one.pid, one.start_ticks) == (other.pid, other.start_ticks)
+
+
+def _is_tools(sender: Sender | None, agents: Sequence[Sender]) -> bool:
+    if sender is None or any(_same(sender, agent) for agent in agents):
+        return False
+    return any(agent.pid in sender.parents for agent in agents)
+
+
+def _is_loose(sender: Sender | None, agents: Sequence[Sender]) -> bool:
+    if sender is None or any(_same(sender, agent) for agent in agents):
+        return False
+    launchers = {agent.parents[0] for agent in agents if agent.parents} - {_INIT}
+    return launchers.isdisjoint(sender.parents)
+
+
+def _with(call: CallSeen, kept: tuple[AttemptSeen, ...]) -> CallSeen:
+    return replace(
+        call,
+        attempts=kept,
+        started_ns=kept[0].started_ns if kept else call.started_ns,
+        ended_ns=None if call.open_attempts or not kept else kept[-1].ended_ns,
+        completed=any(a.whole for a in kept),
+        read_whole=any(a.whole and (a.value.parse == "full" or a.value.reply.terminator is True) for a in kept),
+    )

@@ -1,0 +1,498 @@
+"""Whether a run held several trials, and which call and which container was whose.
+
+In: the `RunFacts` of one run.  Out: a `Parting`, or None where it stays one trial.  Pure: the same facts give the same
+answer, whatever order they came in.  What this module does not do: write anything, or judge.
+
+What places a call, the strongest first; what contradicts a stronger mark counts for nothing:
+1. the container that it came from, by address, and the mark (`FAIRTRIAL_TRIAL`, label) that its maker gave it;
+2. the name that the client gave, in the path, a header or baggage.  A name that belongs to another container is none;
+3. the client's session, with its subagents;
+4. the conversation (`chains.py`).
+A container belongs to the trial whose calls came from it, whose name it bears, whose compose project it shares, or to
+the one trial that can have asked for all the commands that ran in it (same text, behind the reply, before the next
+turn); the environment of a harness also to the only conversation that never waited for the model while a command was
+started there, or that was alone with it.  One that two trials used is nobody's.
+
+Several trials there are only when two of them are *sure*: two names; two conversations with containers of their own and
+the same agent (system prompt and tools); two environments of a harness.  With `named` (`--run NAME` says: this command
+runs trials) also two sessions, or two conversations of the same agent that begin with different words.  A conversation
+inside an agent tool of another (`task`, `agent`) is its subagent.  All else is given to none, and counted.
+
+How it can be wrong: with `--run`, one trial whose parts speak in sessions of their own is parted; a subagent with the
+prompt of the main agent, started by a tool that is not called an agent, is taken for a trial.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from fairtrial.middleware.steps.chains import FORK, Chain, Scaffold, chains, scaffold
+from fairtrial.middleware.steps.run_facts import OWN, BoxFacts, CallFacts, RunFacts
+
+SLACK_NS: Final = 50_000_000
+"""The engine's clock and ours, and the time from a reply's last byte to its command."""
+_READ_NS: Final = 2_000_000
+"""A client acts on a reply a moment before its end was stamped, or sends a request while its command's start passes."""
+_SPAWNS: Final = re.compile(r"task|agent|delegate", re.IGNORECASE)
+_HARNESS_BOX: Final = re.compile(r"(?P<harbor>.+)__env\Z|inspect-.+-.+|minisweagent-[0-9a-f]{8}\Z")
+"""A compose project, or a container's name, that a known harness gives to the environment of one trial."""
+
+Group = tuple[str, str]
+"""("name" | "box" | "session" | "chain", text): what is thought to be one trial."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One trial of the run; wall ns.  `how`: what told it, as in `core.claims.Assigned.how`."""
+
+    name: str | None
+    how: str
+    calls: frozenset[str]
+    containers: frozenset[str]
+    started_ns: int
+    ended_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parting:
+    """The trials in order of their begin, and what was given to none."""
+
+    parts: tuple[Part, ...]
+    stray_calls: dict[str, str]
+    """attempt → why: no_identity | twins | fork | contested."""
+    stray_containers: dict[str, frozenset[int]]
+    """container → the parts that it may belong to (empty: any)."""
+
+
+@dataclass(slots=True)
+class _Unit:
+    """A group while it is put together."""
+
+    calls: list[CallFacts] = field(default_factory=list[CallFacts])
+    boxes: set[Group] = field(default_factory=set[Group])
+    chain: Chain | None = None
+
+    @property
+    def chats(self) -> list[CallFacts]:
+        return [call for call in self.calls if call.chat]
+
+    @property
+    def scaffolds(self) -> set[Scaffold]:
+        return {scaffold(call.request) for call in self.chats if _acts(call)}
+
+    @property
+    def span(self) -> tuple[int, int]:
+        return (
+            min(call.started_ns for call in self.calls),
+            max(call.ended_ns or call.started_ns for call in self.calls),
+        )
+
+
+def part(facts: RunFacts, *, named: bool) -> Parting | None:
+    """Tell the trials of a run apart; None: it is one, or nothing tells."""
+    if facts.too_many:
+        return None
+    return _Parter(facts, named=named).part()
+
+
+class _Parter:
+    def __init__(self, facts: RunFacts, *, named: bool) -> None:
+        self._facts = facts
+        self._named = named
+        self._boxes: dict[Group, list[BoxFacts]] = {}
+        for box in sorted(facts.boxes.values(), key=lambda each: (each.since_ns, each.id)):
+            if box.id != OWN:
+                self._boxes.setdefault(_box_group(box), []).append(box)
+        self._units: dict[Group, _Unit] = {}
+        self._owner: dict[Group, Group] = {}
+        """box → unit."""
+        self._shared: dict[Group, frozenset[Group]] = {}
+        """A box that several used → who."""
+        self._strays: dict[str, str] = {}
+
+    def part(self) -> Parting | None:
+        calls = sorted(self._facts.calls.values(), key=lambda each: (each.started_ns, each.attempt))
+        if not self._worth_it(calls):
+            return None
+        self._place(calls)
+        self._adopt_subagents()
+        self._join_commands()
+        self._join_turns()
+        self._join_alone()
+        chosen = self._choose()
+        return None if len(chosen) < 2 else self._parting(chosen)
+
+    def _worth_it(self, calls: list[CallFacts]) -> bool:
+        """Most runs are one trial: one session and no name, or one container and few calls, need no look."""
+        if len(self._boxes) > 1 or any(call.named or call.peer in self._addresses() for call in calls):
+            return True
+        return self._named and len(calls) > 1
+
+    def _addresses(self) -> set[str]:
+        return {address for boxes in self._boxes.values() for box in boxes for address in box.addresses}
+
+    # --- 1 to 4: calls --------------------------------------------------------------------------------------------
+
+    def _place(self, calls: list[CallFacts]) -> None:
+        tops = self._tops(calls)
+        session_of, top_of_session = _sessions(calls, tops)
+        rest: list[CallFacts] = []
+        for call in calls:
+            top, session = tops.get(call.attempt), session_of.get(call.attempt)
+            if call.attempt in self._strays:
+                continue
+            if top is None and session is not None:
+                heads = top_of_session[session]
+                if len(heads) > 1:
+                    self._strays[call.attempt] = "contested"
+                    continue
+                top = next(iter(heads), ("session", session))
+            if top is None:
+                rest.append(call)
+            else:
+                self._units.setdefault(top, _Unit()).calls.append(call)
+        found, strays = chains(rest)
+        self._strays |= strays
+        for chain in found:
+            self._units["chain", chain.calls[0].attempt] = _Unit(calls=chain.calls, chain=chain)
+
+    def _tops(self, calls: list[CallFacts]) -> dict[str, Group]:
+        """Attempt → the name or box that places it; boxes get their owner, or are known to have several."""
+        marks = {group: {box.mark for box in boxes if box.mark} for group, boxes in self._boxes.items()}
+        home: dict[str, set[Group]] = {}
+        """name → boxes that it belongs to, or was said from."""
+        for group, said in marks.items():
+            for mark in said:
+                home.setdefault(mark, set()).add(group)
+        marked = frozenset(home)
+        places = {call.attempt: self._from(call) for call in calls}
+        for call in calls:
+            if call.named and (place := places[call.attempt]) is not None and call.named not in marked:
+                home.setdefault(call.named, set()).add(place)
+        said_in: dict[Group, set[str]] = {group: set(found) for group, found in marks.items() if found}
+        for call in calls:
+            place = places[call.attempt]
+            if place is not None and call.named and not marks[place] and home[call.named] == {place}:
+                said_in.setdefault(place, set()).add(call.named)
+        for group, names in said_in.items():
+            if len(names) == 1:
+                self._owner[group] = ("name", next(iter(names)))
+            else:
+                self._shared[group] = frozenset(("name", name) for name in names)
+        tops: dict[str, Group] = {}
+        for call in calls:
+            place = places[call.attempt]
+            if place is None:
+                if call.named:
+                    tops[call.attempt] = ("name", call.named)
+            elif call.named and call.named in said_in.get(place, ()):
+                tops[call.attempt] = ("name", call.named)
+            elif place in self._shared:
+                self._strays[call.attempt] = "contested"
+            else:
+                tops[call.attempt] = self._owner.setdefault(place, place)
+        return tops
+
+    def _from(self, call: CallFacts) -> Group | None:
+        """The box that the call came from; an address may belong to one container after another."""
+        if call.peer is None:
+            return None
+        found = {
+            group
+            for group, boxes in self._boxes.items()
+            for box in boxes
+            if call.peer in box.addresses
+            and box.since_ns - SLACK_NS <= call.started_ns
+            and call.started_ns <= (self._facts.over_ns(box.id) or call.started_ns) + SLACK_NS
+        }
+        return next(iter(found)) if len(found) == 1 else None
+
+    # --- conversations inside others -------------------------------------------------------------------------------
+
+    def _adopt_subagents(self) -> None:
+        """A conversation that lies within one agent tool of one other trial is its subagent."""
+        for key in sorted(self._units, key=lambda each: self._units[each].span, reverse=True):
+            unit = self._units[key]
+            if key[0] not in {"session", "chain"}:
+                continue
+            since, until = unit.span
+            parents = [
+                other
+                for other, parent in self._units.items()
+                if other != key and any(a <= since and until <= b for a, b in _agent_windows(parent))
+            ]
+            if len(parents) == 1:
+                self._units[parents[0]].calls += unit.calls
+                del self._units[key]
+
+    # --- containers -------------------------------------------------------------------------------------------------
+
+    def _join_commands(self) -> None:
+        """A box belongs to the one unit that can have asked for every command in it that anybody asked for."""
+        asked: dict[str, list[tuple[int, int | None, Group]]] = {}
+        for key, unit in self._units.items():
+            for since, until, digest in _asked(unit):
+                asked.setdefault(digest, []).append((since, until, key))
+        group_of = {box.id: group for group, boxes in self._boxes.items() for box in boxes}
+        may: dict[Group, list[set[Group]]] = {}
+        for ran in self._facts.ran:
+            group = group_of.get(ran.container)
+            who = {
+                key
+                for since, until, key in asked.get(ran.text_digest, ())
+                if since - SLACK_NS <= ran.at_ns and (until is None or ran.at_ns <= until + SLACK_NS)
+            }
+            if group is not None and who and group not in self._owner and group not in self._shared:
+                may.setdefault(group, []).append(who)
+        for group, sets in may.items():
+            common = set.intersection(*sets)
+            if len(common) == 1:
+                self._own(group, next(iter(common)))
+            else:
+                self._shared[group] = frozenset(set.union(*sets))
+
+    def _own(self, group: Group, key: Group) -> None:
+        self._owner[group] = key
+        self._units[key].boxes.add(group)
+
+    def _join_turns(self) -> None:
+        """A harness whose agent either waits for the model or works: a conversation that had a call open while its
+        client started a command in a box does not own that box.  Where that leaves one for a box, it is the owner.
+        """
+        group_of = {box.id: group for group, boxes in self._boxes.items() for box in boxes}
+        worked: dict[Group, list[int]] = {}
+        for exec_id, at_ns in self._facts.asked_for:
+            group = group_of.get(self._facts.execs.get(exec_id, ""))
+            if group is not None and self._free(group) and self._is_harness(group):
+                worked.setdefault(group, []).append(at_ns)
+        bare = {k: u for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and _is_main(u)}
+        open_calls = {key: _one_by_one(unit) for key, unit in bare.items()}
+        left: dict[Group, list[Group]] = {}
+        for group, moments in worked.items():
+            begin, end = self._life(group)
+            left[group] = []
+            for key, spans in open_calls.items():
+                since, until = bare[key].span
+                if since < begin or (end is not None and until > end):
+                    continue
+                if spans is None or not any(_within(spans, at_ns) for at_ns in moments):
+                    left[group].append(key)
+        for group, keys in left.items():
+            rivals = [other for other, others in left.items() if other != group and set(keys) & set(others)]
+            if len(keys) == 1 and not rivals and open_calls[keys[0]] is not None:
+                self._own(group, keys[0])
+
+    def _join_alone(self) -> None:
+        """One environment of a harness, and one conversation, alone with each other from begin to end."""
+        free = {g: self._life(g) for g in self._boxes if self._free(g) and self._is_harness(g)}
+        bare = {k: u.span for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"}}
+        for group, (since, until) in free.items():
+            beside = [k for k, (a, b) in bare.items() if b >= since and (until is None or a <= until)]
+            if len(beside) != 1:
+                continue
+            a, b = bare[beside[0]]
+            rivals = [g for g, (s, e) in free.items() if g != group and s <= b and (e is None or e >= a)]
+            if not rivals and since <= a and (until is None or b <= until):
+                self._own(group, beside[0])
+
+    def _life(self, group: Group) -> tuple[int, int | None]:
+        boxes = self._boxes[group]
+        ends = [end for box in boxes if (end := self._facts.over_ns(box.id)) is not None]
+        return min(box.since_ns for box in boxes), max(ends) if len(ends) == len(boxes) else None
+
+    def _free(self, group: Group) -> bool:
+        return group not in self._owner and group not in self._shared
+
+    def _is_harness(self, group: Group) -> bool:
+        text = group[1] if group[0] == "project" else self._boxes[group][0].name or ""
+        return _HARNESS_BOX.match(text) is not None
+
+    # --- the decision -----------------------------------------------------------------------------------------------
+
+    def _choose(self) -> set[Group]:
+        """The units that are trials; fewer than two: nothing is sure enough."""
+        for group, owner in self._owner.items():
+            self._units.setdefault(owner, _Unit()).boxes.add(group)
+        bare = [u.span for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and _is_main(u)]
+        for group in self._boxes:
+            begin, end = self._life(group)
+            # Where a conversation without an environment went on beside it, the two may be one trial.
+            beside = any(until >= begin and (end is None or since <= end) for since, until in bare)
+            if self._free(group) and self._is_harness(group) and not beside:
+                self._units[group] = _Unit(boxes={group})
+        names = {key for key in self._units if key[0] == "name"}
+        placed = {key for key, unit in self._units.items() if unit.boxes and (unit.chats or key[0] != "name")}
+        alone = {key for key in placed if any(self._is_harness(group) for group in self._units[key].boxes)}
+        sure = names | placed
+        alike = Counter(s for key in placed for s in self._units[key].scaffolds)
+        several = len(names) > 1 or len(alone) > 1 or any(count > 1 for count in alike.values())
+        if not several and not self._named:
+            return set()
+        known = {s for key in sure for s in self._units[key].scaffolds}
+        sessions = {key for key, unit in self._units.items() if key[0] == "session" and _is_main(unit)}
+        open_chains = {
+            key
+            for key, unit in self._units.items()
+            if unit.chain is not None and key not in sure and not unit.chain.twins and _is_main(unit)
+        }
+        if several or sure or sessions:
+            known |= {s for key in sessions for s in self._units[key].scaffolds}
+            chosen = sure | sessions | {key for key in open_chains if self._units[key].scaffolds & known}
+            # A tool can say any name: names alone tell trials apart where every conversation bears one.
+            return chosen if chosen - names or not self._nameless(chosen) else set()
+        frames = Counter(s for key in open_chains for s in self._units[key].scaffolds)
+        if not frames:
+            return set()
+        most = max(frames.values())
+        if most < 2:
+            return set()  # two agents of one trial: a planner and its editor
+        return {key for key in open_chains if any(frames[s] == most for s in self._units[key].scaffolds)}
+
+    def _nameless(self, chosen: set[Group]) -> bool:
+        return any(key not in chosen and _is_main(unit) for key, unit in self._units.items())
+
+    def _parting(self, chosen: set[Group]) -> Parting:
+        lives: list[tuple[int, Group]] = []
+        for key in chosen:
+            starts = [call.started_ns for call in self._units[key].calls]
+            starts += [box.since_ns for group in self._units[key].boxes for box in self._boxes[group]]
+            lives.append((min(starts), key))
+        order = [key for _, key in sorted(lives)]
+        strays = dict(self._strays)
+        for key, unit in self._units.items():
+            if key not in chosen:
+                why = "twins" if unit.chain is not None and unit.chain.twins else "no_identity"
+                strays |= {call.attempt: why for call in unit.calls}
+        chats = {call.attempt for call in self._facts.calls.values() if call.chat}
+        stray_boxes: dict[str, frozenset[int]] = {}
+        for group, boxes in self._boxes.items():
+            if self._owner.get(group, group) not in chosen:
+                users = frozenset(order.index(k) for k in self._shared.get(group, ()) if k in chosen)
+                stray_boxes |= {box.id: users for box in boxes}
+        return Parting(
+            parts=tuple(self._part(key) for key in order),
+            stray_calls={attempt: why for attempt, why in strays.items() if attempt in chats},
+            stray_containers=stray_boxes,
+        )
+
+    def _part(self, key: Group) -> Part:
+        unit = self._units[key]
+        boxes = [box for group in unit.boxes for box in self._boxes[group]]
+        ends = [call.ended_ns or call.started_ns for call in unit.calls]
+        ends += [self._facts.heard_ns.get(box.id, box.since_ns) for box in boxes]
+        starts = [call.started_ns for call in unit.calls] + [box.since_ns for box in boxes]
+        return Part(
+            name=key[1] if key[0] == "name" else _name_of(boxes),
+            how={"name": "name", "session": "session", "chain": "history"}.get(key[0], "container"),
+            calls=frozenset(call.attempt for call in unit.calls),
+            containers=frozenset(box.id for box in boxes),
+            started_ns=min(starts),
+            ended_ns=max(ends),
+        )
+
+
+# --- small answers ----------------------------------------------------------------------------------------------------
+
+
+def _box_group(box: BoxFacts) -> Group:
+    return ("project", box.project) if box.project else ("box", box.id)
+
+
+def _name_of(boxes: list[BoxFacts]) -> str | None:
+    """What the harness called the trial, as far as its environment tells; for people."""
+    projects = sorted({box.project for box in boxes if box.project})
+    if len(projects) != 1:
+        return None
+    found = _HARNESS_BOX.match(projects[0])
+    return found["harbor"] if found is not None and found["harbor"] else projects[0]
+
+
+def _acts(call: CallFacts) -> bool:
+    return bool(call.request.has_tools or call.request.assistant_turns) or not call.ok
+
+
+def _is_main(unit: _Unit) -> bool:
+    """More than a title or a probe: it has tools, goes on, or was never answered."""
+    return any(_acts(call) for call in unit.chats)
+
+
+def _sessions(calls: Iterable[CallFacts], tops: dict[str, Group]) -> tuple[dict[str, str], dict[str, set[Group]]]:
+    """Attempt → its session with all that hangs together by ids; session → the names and boxes that its calls have."""
+    parent: dict[str, str] = {}
+
+    def root(node: str) -> str:
+        while parent.setdefault(node, node) != node:
+            node = parent[node]
+        return node
+
+    nodes: dict[str, str] = {}
+    for call in calls:
+        request = call.request
+        ids = [each for each in (request.session, request.agent, request.parent_agent) if each is not None]
+        for one, other in pairwise(ids):
+            first, second = sorted((root(one), root(other)))
+            parent[second] = first
+        if ids:
+            nodes[call.attempt] = ids[0]
+    session_of = {attempt: root(node) for attempt, node in nodes.items()}
+    heads: dict[str, set[Group]] = {session: set() for session in session_of.values()}
+    for attempt, session in session_of.items():
+        if attempt in tops:
+            heads[session].add(tops[attempt])
+    return session_of, heads
+
+
+def _agent_windows(unit: _Unit) -> list[tuple[int, int]]:
+    """From a reply that sets an agent to work to the unit's next turn."""
+    chats = unit.chats
+    windows: list[tuple[int, int]] = []
+    for at, call in enumerate(chats):
+        if call.reply is None or call.ended_ns is None:
+            continue
+        if any(use.name and _SPAWNS.search(use.name) for use in call.reply.tool_calls):
+            later = [each.started_ns for each in chats[at + 1 :] if each.started_ns >= call.ended_ns]
+            if later:
+                windows.append((call.ended_ns, min(later)))
+    return windows
+
+
+def _one_by_one(unit: _Unit) -> list[tuple[int, int]] | None:
+    """From when to when each call of the unit was open; None for an agent that has several open at once."""
+    spans = sorted((call.started_ns, call.ended_ns or call.started_ns) for call in unit.chats)
+    return None if any(later[0] < earlier[1] for earlier, later in pairwise(spans)) else spans
+
+
+def _within(spans: list[tuple[int, int]], at_ns: int) -> bool:
+    """Whether a moment lies within one of these; they follow one another."""
+    at = bisect_right(spans, (at_ns,)) - 1
+    return at >= 0 and spans[at][0] + _READ_NS < at_ns < spans[at][1] - _READ_NS
+
+
+def _asked(unit: _Unit) -> Iterable[tuple[int, int | None, str]]:
+    """Each command that the unit's replies asked for: from when, to when (None: no turn followed), digest of its text.
+
+    A turn of a subagent ends nobody else's command, so the next turn is that which brought the result, if one did.
+    """
+    chats = unit.chats
+    answered: dict[str, int] = {}
+    for call in chats:
+        for result in call.request.tool_result_ids:
+            answered.setdefault(result, call.started_ns)
+    for call in chats:
+        if call.reply is None or call.ended_ns is None:
+            continue
+        later = [each.started_ns for each in chats if each.started_ns >= call.ended_ns]
+        for use in call.reply.tool_calls:
+            if use.text_digest is not None:
+                brought = answered.get(use.id) if use.id is not None else None
+                until = brought if brought is not None and brought >= call.ended_ns else min(later, default=None)
+                yield call.ended_ns, until, use.text_digest
+
+
+__all__ = ["FORK", "Part", "Parting", "part"]

@@ -1,0 +1,254 @@
+"""What the observations of one run say about whose they are: small facts, kept while the run goes on.
+
+In: every observation of the run, in any order, each once.  Out: calls, containers and commands as `parting.py` weighs
+them, the rows that belong to each, and what concerns every trial of the run alike.  Pure and bounded: a run with more
+than `MAX_CALLS` calls, or rows of as many containers, is `too_many` and is not parted.  It keeps no text: digests,
+numbers and the ids by which things are told apart.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Final
+
+from fairtrial.middleware.core.observations import (
+    AttemptEnded,
+    AttemptStarted,
+    CgroupReading,
+    ContainerGone,
+    ContainerSeen,
+    CoverageChanged,
+    DoorContainer,
+    DoorExec,
+    DoorState,
+    ExecStarted,
+    GapSeen,
+    HostCounters,
+    KernelOomKill,
+    MutationSeen,
+    Observation,
+    OomKill,
+    ReplyFacts,
+    RequestFacts,
+    TrialStarted,
+    Value,
+    decode,
+)
+
+MAX_CALLS: Final = 50_000
+MAX_ROWS: Final = 2_000_000
+MAX_SHARED: Final = 2048
+OWN: Final = "own"
+"""The command's own cgroup: every trial of the run lives in it, so it is no trial's."""
+
+_LAST_WORDS_NS: Final = 2_000_000_000
+"""So long after its end the engine may still speak of a container that does not live again."""
+
+_EVERYBODYS: Final = (DoorState, CoverageChanged, GapSeen, MutationSeen)
+
+Key = tuple[str, str]
+"""("call" | "container" | "exec" | "named", id): what a row belongs to."""
+Row = tuple[str, int]
+"""(source id, number)."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CallFacts:
+    """One attempt of a model call; wall ns."""
+
+    attempt: str
+    started_ns: int
+    ended_ns: int | None = None
+    request: RequestFacts
+    reply: ReplyFacts | None = None
+    ok: bool = False
+    peer: str | None = None
+    named: str | None = None
+
+    @property
+    def chat(self) -> bool:
+        """It asks a model for a turn."""
+        return self.request.operation == "chat"
+
+
+@dataclass(slots=True, kw_only=True)
+class BoxFacts:
+    """One container; wall ns."""
+
+    id: str
+    name: str | None = None
+    project: str | None = None
+    mark: str | None = None
+    addresses: frozenset[str] = frozenset()
+    since_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanFacts:
+    """A command that ran in a container, or that a container was made for."""
+
+    container: str
+    at_ns: int
+    text_digest: str
+
+
+@dataclass(slots=True)
+class RunFacts:
+    """Feed it with `take`; `root`: the id under which the run's rows are kept until it is parted."""
+
+    root: str
+    started: tuple[Observation, TrialStarted] | None = None
+    calls: dict[str, CallFacts] = field(default_factory=dict[str, CallFacts])
+    boxes: dict[str, BoxFacts] = field(default_factory=dict[str, BoxFacts])
+    ran: list[RanFacts] = field(default_factory=list[RanFacts])
+    execs: dict[str, str] = field(default_factory=dict[str, str])
+    """exec id -> container id."""
+    asked_for: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    """(exec id, when) of execs that a client of the run started through the Docker door: health checks are not."""
+    heard_ns: dict[str, int] = field(default_factory=dict[str, int])
+    """container id -> when it was last heard of, readings of its counters left out."""
+    gone_ns: dict[str, int] = field(default_factory=dict[str, int])
+    kills: dict[str, int] = field(default_factory=dict[str, int])
+    """container id -> kills that its own counter showed."""
+    rows: dict[Key, list[Row]] = field(default_factory=dict[Key, list[Row]])
+    everybodys: list[Observation] = field(default_factory=list[Observation])
+    """Doors, coverage, gaps and mutations that concern no container in particular."""
+    unplaced_kills: list[Observation] = field(default_factory=list[Observation])
+    """Kernel records of kills outside the run's containers, the command's own cgroup included."""
+    host_first: Observation | None = None
+    host_last: Observation | None = None
+    too_many: bool = False
+    _row_count: int = 0
+
+    def take(self, observation: Observation) -> None:
+        """Note what it says; an observation that is nobody's business is let go."""
+        if self.too_many:
+            return
+        value = decode(observation)
+        if value is None:
+            return
+        match value:
+            case TrialStarted():
+                self.started = self.started or (observation, value)
+            case HostCounters():
+                self._host(observation)
+            case AttemptStarted() | AttemptEnded():
+                self._call(observation, value)
+            case KernelOomKill() if value.container_id in {None, OWN}:
+                self.unplaced_kills.append(observation)
+            case _ if isinstance(value, _EVERYBODYS) and _container(observation, value) is None:
+                self.everybodys.append(observation)
+            case _:
+                self._box(observation, value)
+        if len(self.calls) > MAX_CALLS or self._row_count > MAX_ROWS or len(self.everybodys) > MAX_SHARED:
+            self.too_many = True
+            self.calls.clear()
+            self.rows.clear()
+
+    def over_ns(self, container: str) -> int | None:
+        """When a container was gone for good; None while it lives, or lived again."""
+        gone_ns = self.gone_ns.get(container)
+        if gone_ns is None or self.heard_ns.get(container, 0) > gone_ns + _LAST_WORDS_NS:
+            return None
+        return gone_ns
+
+    def key_of(self, observation: Observation, value: Value | None = None) -> Key | None:
+        """What a row belongs to; None: to the run as a whole."""
+        value = decode(observation) if value is None else value
+        if isinstance(value, AttemptStarted | AttemptEnded):
+            return "call", value.attempt
+        if isinstance(value, DoorExec):
+            return "exec", value.exec_id
+        if value is None or isinstance(value, HostCounters | TrialStarted):
+            return None
+        if isinstance(value, DoorContainer) and value.container_id is None and value.container_named is not None:
+            return "named", value.container_named
+        container = _container(observation, value)
+        return None if container in {None, OWN} else ("container", str(container))
+
+    def container_of(self, key: Key) -> str | None:
+        """The container that a key of a row leads to.
+
+        A name leads to the one container of the run that bore it: only what a client itself asked for is told so.
+        """
+        kind, text = key
+        if kind == "container":
+            return text
+        if kind == "exec":
+            return self.execs.get(text)
+        bearers = [box.id for box in self.boxes.values() if box.name == text]
+        return bearers[0] if kind == "named" and len(bearers) == 1 else None
+
+    def _call(self, observation: Observation, value: AttemptStarted | AttemptEnded) -> None:
+        self._keep(("call", value.attempt), observation)
+        known = self.calls.get(value.attempt)
+        if known is None:
+            known = self.calls[value.attempt] = CallFacts(
+                attempt=value.attempt,
+                started_ns=observation.wall_ns if isinstance(value, AttemptStarted) else value.started_wall_ns,
+                request=value.request,
+                peer=value.peer,
+                named=value.named,
+            )
+        if isinstance(value, AttemptEnded):
+            known.ended_ns, known.reply, known.ok = observation.wall_ns, value.reply, value.outcome == "ok"
+
+    def _host(self, observation: Observation) -> None:
+        if observation.value.get("oom_kill") is None:
+            return
+        if self.host_first is None or observation.wall_ns < self.host_first.wall_ns:
+            self.host_first = observation
+        if self.host_last is None or observation.wall_ns >= self.host_last.wall_ns:
+            self.host_last = observation
+
+    def _box(self, observation: Observation, value: Value) -> None:
+        key = self.key_of(observation, value)
+        if key is None:
+            return
+        self._keep(key, observation)
+        container = self.container_of(key)
+        if container is not None and not isinstance(value, CgroupReading | CoverageChanged):
+            self.heard_ns[container] = max(self.heard_ns.get(container, 0), observation.wall_ns)
+        match value:
+            case ContainerSeen():
+                self._seen(observation, value)
+            case ContainerGone():
+                self.gone_ns[value.container_id] = observation.wall_ns
+            case OomKill():
+                self.kills[value.container_id] = self.kills.get(value.container_id, 0) + value.delta
+            case ExecStarted():
+                self.execs[value.exec_id] = value.container_id
+                if value.text_digest is not None and not value.plumbing:
+                    self._ran(value.container_id, observation.wall_ns, value.text_digest)
+            case DoorExec():
+                if value.started_wall_ns is not None:
+                    self.asked_for.append((value.exec_id, value.started_wall_ns))
+                if value.container_id is not None:
+                    self.execs.setdefault(value.exec_id, value.container_id)
+            case DoorContainer() if value.action == "create" and container is not None and value.text_digest:
+                self._ran(container, value.started_wall_ns or observation.wall_ns, value.text_digest)
+            case _:
+                return
+
+    def _ran(self, container: str, at_ns: int, digest: str) -> None:
+        self.ran.append(RanFacts(container=container, at_ns=at_ns, text_digest=digest))
+
+    def _seen(self, observation: Observation, value: ContainerSeen) -> None:
+        since_ns = min(observation.wall_ns, value.started_wall_ns or observation.wall_ns)
+        box = self.boxes.setdefault(value.container_id, BoxFacts(id=value.container_id, since_ns=since_ns))
+        box.since_ns = min(box.since_ns, since_ns)
+        box.name = value.name or box.name
+        box.project = value.labels.get("com.docker.compose.project") or box.project
+        if value.trial_mark not in {None, self.root}:
+            box.mark = value.trial_mark
+        box.addresses |= frozenset(value.addresses)
+
+    def _keep(self, key: Key, observation: Observation) -> None:
+        self._row_count += 1
+        self.rows.setdefault(key, []).append((sys.intern(observation.source_id), observation.seq))
+
+
+def _container(observation: Observation, value: Value) -> str | None:
+    said = getattr(value, "container_id", None)
+    return said if isinstance(said, str) else observation.subject.container_id

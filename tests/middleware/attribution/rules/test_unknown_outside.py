@@ -1,0 +1,64 @@
+"""A first process that was killed from outside its namespace: suspected only where no command of the model's could."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairtrial.middleware.core.observations import DoorContainer, ExecStarted
+from tests.middleware.attribution.boxes import engine, event, failed, gone, inside, seen
+from tests.middleware.attribution.scene import BOX, Scene, ended, summary
+
+
+def killed(told: Scene | None = None, **facts: object) -> Scene:
+    """Its first process dies while a command of the model's runs."""
+    told = inside(inside(told or seen(Scene())), ends=False)
+    fields: dict[str, object] = {"init_signal": 9}
+    return gone(told, **(fields | facts))  # type: ignore[arg-type]
+
+
+def test_a_sigkill_that_nobody_inside_can_have_sent_is_suspected_of_infra() -> None:
+    verdict = failed(killed()).verdict()
+    assert summary(verdict) == ("infra", "suspected", "unknown.outside", 2)
+    assert ended(verdict) == ("unknown.outside", "proved", 2)
+    assert "nothing says by whom" in verdict.sentence
+
+
+def test_a_first_process_that_exited_with_137_was_killed_by_nobody() -> None:
+    verdict = failed(killed(init_signal=0)).verdict()
+    assert verdict.blame == "model"
+    assert ended(verdict) is None
+
+
+@pytest.mark.parametrize("namespace", [False, None])
+def test_in_a_shared_namespace_a_command_of_the_trial_may_have_killed_it(namespace: bool | None) -> None:
+    told = killed(seen(Scene(), own_pid_namespace=namespace))
+    assert failed(told).verdict().blame == "indeterminate"
+
+
+def test_where_the_models_commands_run_on_the_host_they_may_have_killed_it() -> None:
+    told = seen(Scene()).call().ran(0).call()
+    told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
+    assert failed(gone(told.waited(), init_signal=9)).verdict().blame == "indeterminate"
+
+
+def test_an_old_kernel_tells_nothing_so_it_stays_nobodys() -> None:
+    assert failed(killed(init_signal=None)).verdict().blame == "indeterminate"
+
+
+def test_a_kill_for_memory_or_through_the_runtime_has_its_own_name() -> None:
+    told = inside(inside(seen(Scene())), ends=False)
+    assert failed(gone(told.oom(), by="oom", init_signal=9)).verdict().cause == "container.oom_kill"
+    told = event(inside(inside(seen(Scene())), ends=False), "kill", signal=9)
+    assert failed(gone(told, by="runtime_kill:9", init_signal=9)).verdict().cause == "container.killed"
+
+
+def test_a_kill_that_the_trials_own_client_asked_for_is_not_from_outside() -> None:
+    told = inside(inside(seen(Scene())), ends=False)
+    told.tell(DoorContainer(action="remove", container_id=BOX, status=204, started_wall_ns=told.wall()), told.events)
+    assert failed(gone(told, init_signal=9)).verdict().cause != "unknown.outside"
+
+
+def test_one_that_went_with_its_engine_is_the_engines() -> None:
+    told = engine(inside(inside(seen(Scene()))).call(), "lost")
+    gone(told, init_signal=9)
+    assert failed(engine(told, "back", restarted=True)).verdict().cause == "runtime.daemon_fault"

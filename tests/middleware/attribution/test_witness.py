@@ -1,0 +1,80 @@
+"""A tool that sends a request in the agent's name is known by its process; nobody else is doubted for it."""
+
+import pytest
+
+from fairtrial.middleware.core.observations import ReplyFacts, Sender
+from tests.middleware.attribution.scene import Scene, ended, summary
+
+LAUNCHER, AGENT, SHELL, TOOL = 50, 100, 200, 201
+ME = Sender(pid=AGENT, start_ticks=10, parents=[LAUNCHER, 1])
+MY_TOOL = Sender(pid=TOOL, start_ticks=90, parents=[SHELL, AGENT, LAUNCHER, 1])
+LOOSE = Sender(pid=TOOL, start_ticks=90, parents=[1])
+NEXT = Sender(pid=120, start_ticks=95, parents=[LAUNCHER, 1])
+
+
+def asked_by(told: Scene, sender: Sender | None) -> Scene:
+    """The last attempt's connection was opened by this process."""
+    if sender is not None:
+        last = next(o for o in reversed(told.observations) if o.kind == "attempt.ended")
+        last.value["sender"] = {"pid": sender.pid, "start_ticks": sender.start_ticks, "parents": sender.parents}
+    return told
+
+
+def forged(sender: Sender | None, times: int = 2, status: int = 500) -> Scene:
+    """The agent's own next request, its session and its pending tool result in it, refused, and then the end."""
+    told = asked_by(Scene().call(), ME).ran(None, seconds=0.1)
+    for _ in range(times):
+        told.attempt(ReplyFacts(status=status, provider_id=True), outcome="error")
+        asked_by(told, sender).waited(0.2)
+    return told
+
+
+@pytest.mark.parametrize("status", [429, 500, 529])
+def test_what_a_tool_sent_in_the_agents_name_is_never_infra(status: int) -> None:
+    verdict = forged(MY_TOOL, status=status).end(None, signal=9).verdict()
+    assert verdict.blame not in {"infra", "operator"}
+    assert ended(verdict) is None
+    assert verdict.present == []
+
+
+def test_a_tools_call_beside_a_trial_that_went_on_is_said_and_is_the_models() -> None:
+    verdict = asked_by(asked_by(forged(MY_TOOL).call(), ME).ran(1).call(tools=0), ME).end(1).verdict()
+    assert verdict.blame == "model"
+    assert "1 call at the door came from a process that the agent had started" in verdict.sentence or (
+        "at the door" not in verdict.sentence
+    )
+    assert verdict.present == []
+
+
+def test_the_same_of_the_agents_own_process_is_proved() -> None:
+    assert summary(forged(ME).end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
+
+
+def test_the_next_process_of_the_same_launcher_is_the_agent() -> None:
+    """Near-miss: a harness that starts a process per step."""
+    assert summary(forged(NEXT).end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
+
+
+def test_a_process_that_cut_itself_loose_proves_nothing() -> None:
+    assert summary(forged(LOOSE).end(1).verdict()) == ("infra", "suspected", "model_api.server_error", 2)
+    assert ended(forged(LOOSE).end(1).verdict()) == ("model_api.server_error", "suspected", 2)
+
+
+def test_a_sender_that_nobody_saw_is_not_doubted() -> None:
+    """Innocent, and the hole that is left: said in the module."""
+    assert summary(forged(None).end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
+
+
+def test_a_process_of_the_agents_pid_that_was_born_later_is_another() -> None:
+    again = Sender(pid=AGENT, start_ticks=99, parents=[SHELL, 1])
+    assert forged(again).end(1).verdict().grade == "suspected"
+
+
+def test_the_agents_own_failure_beside_a_tools_in_one_call_stays_its_own() -> None:
+    told = asked_by(Scene().call(), ME).ran(0)
+    for sender in (MY_TOOL, ME, ME):
+        told.attempt(ReplyFacts(status=529, provider_id=True), outcome="error")
+        asked_by(told, sender).waited(0.2)
+    verdict = told.end(1).verdict()
+    assert summary(verdict) == ("infra", "proved", "model_api.overloaded", 2)
+    assert "2 attempts" in verdict.sentence
