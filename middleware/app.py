@@ -163,11 +163,11 @@ class ObservedTrial:
             on_created=self._on_created,
             keep_text=config.load(hello.config, {}, {}).privacy.content,
         )
-        self._at_the_end: list[str] = []
-        """What the relay noted while the command ran, and the user should know."""
         self._opaque_tracker = OpaqueTracker(
             Source("door.egress", self._book.take, host=self._host, trial=hello.trial), trial=hello.trial, at=begun
         )
+        self._at_the_end: list[str] = []
+        """What the relay noted while the command ran, and the user should know."""
         self._engine_conns: set[int] = set()
         """Connections through the Docker door."""
         self._opaque_conns: set[int] = set()

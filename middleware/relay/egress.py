@@ -42,7 +42,7 @@ class ConnectDoor:
 
     label = LABEL
     editor = None
-    gate: Gate | None = None
+    gate = None
 
     def __init__(
         self,

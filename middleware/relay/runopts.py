@@ -206,8 +206,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--via",
         choices=("base-url", "connect"),
         default="base-url",
-        help="base-url (the default): *_BASE_URL lead to a door, calls are read. connect: HTTPS_PROXY leads to one, "
-        "the command keeps its URLs; seen of its connections are name, connect, TLS, bytes, gaps, cuts",
+        help="base-url (the default): *_BASE_URL lead to a door, calls are read. connect: HTTPS_PROXY leads to one and "
+        "URLs stay; seen of each connection are name, connect, TLS, bytes, gaps, cuts",
     )
     traffic.add_argument(
         "--adapt",

@@ -153,8 +153,8 @@ class Session:
         engine_door = EngineDoor(self._relay, prepared)
         engine_door.open()  # first, so that the engine answers while the rest is made
         await asyncio.sleep(0)
-        model_doors: list[ModelDoor] = []
         proxy = self._open_connect_door() if prepared.options.via == "connect" else None
+        model_doors: list[ModelDoor] = []
         for plan in prepared.plan.doors:
             try:
                 upstream = Upstream.parse(plan.name, plan.origin, _client_tls(prepared.environ, plan.name))

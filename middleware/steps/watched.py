@@ -109,9 +109,9 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
             if not n.startswith("door.")
         },
         families={
-            family: _holed(_missing(family, _family(family, sources, calls, first_ns), missed), holes.get(family))
-            if not (opaque and family == "model_api")
-            else FamilyCoverage(level="none", why=OPAQUE)
+            family: FamilyCoverage(level="none", why=OPAQUE)
+            if opaque and family == "model_api"
+            else _holed(_missing(family, _family(family, sources, calls, first_ns), missed), holes.get(family))
             for family in FAMILIES
         },
         gaps=gaps,

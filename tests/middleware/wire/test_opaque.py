@@ -15,10 +15,7 @@ from fairtrial.middleware.wire.opaque import DOOR, OpaqueTracker, provider_of
 
 BEGUN = clock.Instant(1_700_000_000 * 10**9, 5 * 10**9)
 S = 10**9
-HEAD = (
-    b"CONNECT API.anthropic.com:443 HTTP/1.1\r\nHost: api.anthropic.com:443\r\n"
-    b"Proxy-Authorization: Basic c2VjcmV0\r\n\r\n"
-)
+HEAD = b"CONNECT API.anthropic.com:443 HTTP/1.1\r\nHost: h\r\nProxy-Authorization: Basic c2VjcmV0\r\n\r\n"
 
 
 class Told:
