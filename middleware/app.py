@@ -55,7 +55,7 @@ from fairtrial.middleware.observer.traces import Traces, traces_asked_for
 from fairtrial.middleware.parted import PartedRun
 from fairtrial.middleware.report.text import PREFIX, ending_lines
 from fairtrial.middleware.steps.parting import Parting, part
-from fairtrial.middleware.steps.run_facts import MAX_CALLS, RunFacts
+from fairtrial.middleware.steps.run_facts import RunFacts
 from fairtrial.middleware.store.writer import UNCOMMITTED_S, Owner, StoreWriter
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.docker import DOOR as DOCKER_DOOR
@@ -422,7 +422,7 @@ class ObservedTrial:
         """What did not go as it should, for the end of the run; `record` is written to the file of `--json`."""
         lines: list[str] = []
         if self._facts.too_many and self._hello.run is not None:
-            lines.append(f"{PREFIX}the run is too large for its trials to be told apart (over {MAX_CALLS} calls).")
+            lines.append(f"{PREFIX}the run is too large for its trials to be told apart.")
             lines.append("  It stands as one trial. Run its tasks in several parts under one --run name.")
         engine = self._unwatched_engine()
         if engine is not None:

@@ -205,6 +205,7 @@ class _Parter:
 
     def _adopt_subagents(self) -> None:
         """A conversation that lies within one agent tool of one other trial is its subagent."""
+        windows = {key: found for key, unit in self._units.items() if (found := _agent_windows(unit))}
         for key in sorted(self._units, key=lambda each: self._units[each].span, reverse=True):
             unit = self._units[key]
             if key[0] not in {"session", "chain"}:
@@ -212,8 +213,8 @@ class _Parter:
             since, until = unit.span
             parents = [
                 other
-                for other, parent in self._units.items()
-                if other != key and any(a <= since and until <= b for a, b in _agent_windows(parent))
+                for other, spans in windows.items()
+                if other != key and other in self._units and any(a <= since and until <= b for a, b in spans)
             ]
             if len(parents) == 1:
                 self._units[parents[0]].calls += unit.calls

@@ -141,7 +141,11 @@ class RunFacts:
                 self.everybodys.append(observation)
             case _:
                 self._box(observation, value)
-        if len(self.calls) > MAX_CALLS or self._row_count > MAX_ROWS or len(self.everybodys) > MAX_SHARED:
+        if (
+            len(self.calls) > MAX_CALLS
+            or self._row_count > MAX_ROWS
+            or len(self.everybodys) + len(self.unplaced_kills) > MAX_SHARED
+        ):
             self.too_many = True
             self.calls.clear()
             self.rows.clear()
