@@ -17,7 +17,9 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
+from fairtrial.collectors.cgroup_coverage import COVERAGE_SOURCE, coverage, network_coverage
 from fairtrial.collectors.cgroup_files import CgroupFiles, CgroupVanished, Counters
+from fairtrial.collectors.cgroup_reading import reading
 from fairtrial.collectors.disk import DiskProbe
 from fairtrial.collectors.doorbell import STALL_US, Bell, EventfdBell, PollBells
 from fairtrial.collectors.network import NetworkCounters
@@ -25,12 +27,10 @@ from fairtrial.collectors.parse.cgroup_v1 import MemoryParts
 from fairtrial.collectors.parse.proc import Traffic
 from fairtrial.collectors.readings import Bucket, Edge
 from fairtrial.middleware.core.clock import Instant
-from fairtrial.middleware.core.observations import CgroupReading, CoverageChanged, OomKill, PidsHit, Subject
+from fairtrial.middleware.core.observations import CoverageChanged, OomKill, PidsHit, Subject
 from fairtrial.middleware.core.records import PeakKind
 from fairtrial.middleware.core.sink import Source
 
-COVERAGE_SOURCE: Final = "collector.cgroup"
-NETWORK_SOURCE: Final = "collector.network"
 TICK_S: Final = 0.1
 _BURST_STEP_S: Final = 0.002
 _BURST_SLOW_STEP_S: Final = 0.01
@@ -165,56 +165,17 @@ class CgroupWatcher:
             self._on_reset(self.container_id)
 
     def _cover(self) -> None:
-        missing = self.files.missing
-        limits: list[str] = []
-        if self._bell_why is not None:
-            limits.append(self._bell_why)
-        if self._shared is not None:
-            limits.append(self._shared)
-        if self._last is not None and self._last.limit_bytes is None and self.files.memory_dir is not None:
-            limits.append("no memory limit is set")
-        counted = self.files.kill_counter is not None
-        self._coverage("memory", on=counted, why=missing.get("kills") or missing.get("memory"), limits=limits)
-        self._coverage("cpu", on="cpu.stat" not in missing and "cpu" not in missing, why=missing.get("cpu"), limits=[])
-        unseen = "" if self._disk is not None or self.container_id == "own" else "whether its file systems are full"
-        self._coverage(
-            "disk",
-            on="disk" not in missing and "blkio" not in missing,
-            why=missing.get("blkio"),
-            limits=[f"{unseen} cannot be looked at"] if unseen else [],
+        told = coverage(
+            self.files,
+            container_id=self.container_id,
+            no_bell=self._bell_why,
+            shared=self._shared,
+            limit_bytes=None if self._last is None else self._last.limit_bytes,
+            looks_at_disks=self._disk is not None,
         )
-        watched = self._network is not None
-        why: str | None = None
-        if self._network is None:
-            why = "the network namespace could not be looked at"
-        elif self._network.shared:
-            why = "partial: the network namespace is shared with other processes, bytes are not counted"
-        self._network_source.emit(
-            CoverageChanged(
-                source=NETWORK_SOURCE,
-                families=["network"],
-                state="on" if watched else "off",
-                why=why,
-                container_id=self.container_id,
-            ),
-            subject=self._subject,
-        )
-
-    def _coverage(self, family: str, *, on: bool, why: str | None, limits: list[str]) -> None:
-        if on:
-            text = "partial: " + "; ".join(limits) if limits else None
-        else:
-            text = why or "its files cannot be read"
-        self._source.emit(
-            CoverageChanged(
-                source=COVERAGE_SOURCE,
-                families=[family],
-                state="on" if on else "off",
-                why=text,
-                container_id=self.container_id,
-            ),
-            subject=self._subject,
-        )
+        for change in told:
+            self._source.emit(change, subject=self._subject)
+        self._network_source.emit(network_coverage(self._network, self.container_id), subject=self._subject)
 
     def close(self) -> None:
         """Let go of files, doorbell and timers; safe to call twice."""
@@ -476,7 +437,7 @@ class CgroupWatcher:
         self._remember(counters)
         self._write(edge, counters, at=self._last_at)
         if self._disk is not None:
-            self._disk.look()
+            self._disk.look(edge)
         self._sampled_peak = counters.usage_bytes
         self._rate = None
         # Set back for this descriptor or cgroup: a `last` reading must not repeat the peak of the step before.
@@ -504,46 +465,15 @@ class CgroupWatcher:
         kills = counters.oom_kill
         if kills is not None and self._kills is not None:
             kills = max(kills, self._kills)
-        self._source.emit(
-            CgroupReading(
-                container_id=self.container_id,
-                edge=edge,
-                memory_current=counters.usage_bytes,
-                memory_peak=peak,
-                memory_peak_kind=published,
-                memory_sampled_peak=sampled,
-                memory_limit=counters.limit_bytes,
-                memory_anon=counters.parts.anon_bytes,
-                memory_file=counters.parts.file_bytes,
-                memory_shmem=counters.parts.shmem_bytes,
-                memory_inactive_file=counters.parts.inactive_file_bytes,
-                memory_slab=counters.parts.slab_bytes,
-                memory_max_hits=counters.limit_hits,
-                memory_high_hits=counters.high_hits,
-                memory_under_oom=counters.under_oom,
-                swap_current=counters.swap_bytes,
-                oom_kill=kills,
-                oom=counters.oom,
-                oom_group_kill=counters.oom_group_kill,
-                cpu_used=counters.cpu_used_s,
-                cpu_throttled=counters.cpu_throttled_s,
-                cpu_throttled_periods=counters.cpu_throttled_periods,
-                psi_cpu=counters.psi_cpu_s,
-                psi_memory=counters.psi_memory_s,
-                psi_memory_full=counters.psi_memory_full_s,
-                psi_io=counters.psi_io_s,
-                pids_current=counters.pids_current,
-                pids_limit=counters.pids_limit,
-                pids_max_hits=counters.pids_max_hits,
-                disk_written=counters.disk_written_bytes,
-                egress_bytes=None if traffic is None else traffic.sent_bytes,
-                ingress_bytes=None if traffic is None else traffic.received_bytes,
-                egress_rate_max=None if self._rate is None else round(self._rate, 1),
-                tcp_retrans=retrans,
-                tcp_attempt_fails=fails,
-                populated=counters.populated,
-            ),
-            subject=self._subject,
-            wall_ns=at.wall_ns,
-            mono_ns=at.mono_ns,
+        value = reading(
+            counters,
+            container_id=self.container_id,
+            edge=edge,
+            peak=(peak, published),
+            sampled_peak=sampled,
+            kills=kills,
+            traffic=traffic,
+            rate=self._rate,
+            tcp=(retrans, fails),
         )
+        self._source.emit(value, subject=self._subject, wall_ns=at.wall_ns, mono_ns=at.mono_ns)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from fairtrial.collectors.parse.proc import Mount, parse_mountinfo
+from fairtrial.collectors.readings import Edge
 from fairtrial.middleware.core.observations import DiskFull, Subject
 from fairtrial.middleware.core.sink import Source
 
@@ -26,7 +27,9 @@ _NOT_OURS: Final = ("/proc", "/sys", "/dev")
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount point that is looked at, not written to
 _MOST_MOUNTS: Final = 16
 _COUNT_S: Final = 0.1
-_FULL_PARTS: Final = 1000
+_FULL_PARTS: Final = 100
+_FULL_BYTES: Final = 4 << 20
+"""ext4 refuses writes while it tells of half a percent still free; on a large disk a part says nothing."""
 
 
 @dataclass(slots=True)
@@ -56,7 +59,7 @@ class DiskProbe:
         with os.fdopen(fd, "rb") as file:
             return file.read()
 
-    def look(self) -> None:
+    def look(self, edge: Edge | None = None) -> None:
         """Some microseconds per mount; writes what became full."""
         if self._dir < 0:
             return
@@ -65,16 +68,16 @@ class DiskProbe:
                 room = self._statvfs(mounted.mount.mount_point)
             except OSError:
                 continue  # the process or the mount is gone
-            self._judge(mounted, room)
+            self._judge(mounted, room, edge)
 
-    def _judge(self, mounted: _Mounted, room: os.statvfs_result) -> None:
+    def _judge(self, mounted: _Mounted, room: os.statvfs_result, edge: Edge | None) -> None:
         size, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
         used = (room.f_blocks - room.f_bfree) * room.f_frsize
         first = not mounted.looked
         mounted.looked = True
         if first:
             mounted.used_at_start = used
-        full = size > 0 and (free * _FULL_PARTS < size or (room.f_files > 0 and room.f_favail == 0))
+        full = size > 0 and (free < min(size // _FULL_PARTS, _FULL_BYTES) or (room.f_files > 0 and room.f_favail == 0))
         was, mounted.full = mounted.full, full
         if not full or was:
             return
@@ -90,6 +93,7 @@ class DiskProbe:
                 used=used,
                 layer_bytes=used if mounted.mount.fs_type == "tmpfs" else _layer_bytes(mounted.mount),
                 at_start=first,
+                edge=edge,
             ),
             subject=self._subject,
         )

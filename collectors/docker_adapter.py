@@ -186,6 +186,8 @@ class DockerAdapter:
             try:
                 if client is None:
                     client = self._client()
+                else:
+                    self._knock()  # the SDK leaves a socket open when nobody listens
                 future.set_result(call(client))
             except Exception as error:  # noqa: BLE001 - a thread's outermost frame: what the SDK raises is "no answer"
                 future.set_result(NOT_FOUND if getattr(error, "status_code", None) == _GONE else None)

@@ -128,6 +128,7 @@ def container_seen(facts: ContainerFacts, *, join: str | None, role: str = "main
         memory_limit=facts.memory_limit,
         memory_reservation=facts.memory_reservation,
         memory_swap_limit=facts.memory_swap_limit,
+        oom_kill_disabled=facts.oom_kill_disabled or None,
         cpu_limit=facts.cpu_limit,
         pids_limit=facts.pids_limit,
         tmpfs=list(facts.tmpfs),

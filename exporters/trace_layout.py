@@ -251,6 +251,7 @@ class _Layout:
                 semconv.CALL_ATTEMPTS: len(call.attempts),
                 semconv.CALL_LEFT_OUT: len(call.attempts) - len(shown) or None,
                 semconv.CALL_FELL_BACK: call.fell_back,
+                semconv.CONTAINER_ID: call.container_id,
                 semconv.MAX_GAP: call.max_gap,
                 semconv.MAX_GAP_WITH_PINGS: call.max_gap_with_pings,
             }

@@ -56,11 +56,13 @@ from fairtrial.middleware.parted import PartedRun
 from fairtrial.middleware.report.text import PREFIX, ending_lines
 from fairtrial.middleware.steps.parting import Parting, part
 from fairtrial.middleware.steps.run_facts import RunFacts
+from fairtrial.middleware.store.secret import secret_of
 from fairtrial.middleware.store.writer import UNCOMMITTED_S, Owner, StoreWriter
 from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.docker import DOOR as DOCKER_DOOR
 from fairtrial.middleware.wire.docker import DockerTracker
 from fairtrial.middleware.wire.exchange import ExchangeTracker
+from fairtrial.middleware.wire.session import KeyDigest
 
 FINISH_PLAIN_S: Final = 0.05
 FINISH_STRUCK_S: Final = 0.6
@@ -73,7 +75,7 @@ LEFT_AFTER_S: Final = 3.0
 KEPT_OBSERVATIONS: Final = 1500
 """Observations held in memory (3.5 KB each); what is older is read back from the store at the end."""
 OUT_OF_REACH: Final = "bridge.out_of_reach"
-SAID_AT_THE_END: Final = frozenset({OUT_OF_REACH, "bridge.no_network", "bridge.proxy", "bridge.engine_silent"})
+SAID_AT_THE_END: Final = frozenset({OUT_OF_REACH, "bridge.no_network", "bridge.proxy"})
 """Notes of the relay that nobody could be told of while the command ran."""
 _MOST_SAID_AT_THE_END: Final = 3
 STDOUT: Final = "-"
@@ -143,11 +145,13 @@ class ObservedTrial:
             also=self._look,
         )
         self._source = self._book.source
+        secret = secret_of(Path(hello.store))
         self._tracker = ExchangeTracker(
             Source("door.model", self._book.take, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
             sender_of=Senders().of,
+            keys=None if secret is None else KeyDigest(secret),
             at=begun,
         )
         self._engine_tracker = DockerTracker(

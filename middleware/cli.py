@@ -13,7 +13,7 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -27,7 +27,7 @@ from fairtrial import __version__
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.thresholds import load as load_thresholds
 from fairtrial.middleware.cli_report import Format, write_report
-from fairtrial.middleware.closing import judged, recover_orphans
+from fairtrial.middleware.closing import judged, recover_orphans, revise
 from fairtrial.middleware.core.config import (
     Effective,
     Setting,
@@ -43,7 +43,7 @@ from fairtrial.middleware.core.errors import ConfigError, FairtrialError, UsageE
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.report.tables import table_lines
 from fairtrial.middleware.report.text import WIDTH, show_lines
-from fairtrial.middleware.report.words import plural, printable, seconds, verdict_phrase, wrapped
+from fairtrial.middleware.report.words import headline, plural, printable, seconds, verdict_phrase, wrapped
 from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.store.merge import merge_file
 from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
@@ -238,13 +238,20 @@ def trials(
     _close_orphans(_store_file(store))
     with _reading(store) as database:
         rows = list_trials(database, run=run, limit=limit, failed_only=failed)
+        together = [] if as_json or run is None or not rows else _together(database, run)
         others = not rows and bool(list_trials(database, limit=1))
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
         return
     if not rows:
         _leave(_nothing_listed(run, failed=failed, others=others))
-    print("\n".join(_trials_table(rows, _terminal_width())))
+    print("\n".join([*_trials_table(rows, _terminal_width()), *(["", *together] if together else [])]))
+
+
+def _together(database: sqlite3.Connection, run: str) -> list[str]:
+    from fairtrial.middleware.cli_together import below_list
+
+    return below_list(database, run, width=_terminal_width() or WIDTH)
 
 
 def _terminal_width() -> int | None:
@@ -334,7 +341,16 @@ def show(
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
         return
     width = _terminal_width()
+    if record.run is not None:
+        from fairtrial.middleware.cli_together import beside_one
+
+        with _reading(store) as database:
+            beside = beside_one(database, record, _thresholds(settings or []), width=width or WIDTH)
+    else:
+        beside = []
     print("\n".join(show_lines(record, width=width or WIDTH, cut_tables=width is not None)))
+    if beside:
+        print("\n" + "\n".join(beside))
     if replay and stored is not None:
         from fairtrial.middleware.cli_replay import replayed
 
@@ -478,6 +494,25 @@ def import_store(
     damaged = f", {merged.damaged} damaged lines skipped" if merged.damaged else ""
     told = f"{plural(merged.read, 'observation')} and {plural(merged.trials, 'trial')} read"
     print(f"{told}, {plural(merged.added, 'row')} new{damaged}")
+    for line in _revised(target, merged.late):
+        print(line)
+
+
+def _revised(store: Path, late: Sequence[str]) -> list[str]:
+    """Trials that were closed before this evidence came are judged again; what that changes is a new revision."""
+    if not late:
+        return []
+    quiet = Journal(open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
+    writer = StoreWriter(store, quiet)
+    try:
+        trials = revise(store, writer, quiet, late)
+    finally:
+        writer.close()
+    return [
+        f"{trial.trial[-12:]}: revision {trial.verdict.revision}, {headline(trial.verdict)}"
+        for trial in trials
+        if trial.verdict is not None
+    ]
 
 
 @config_app.command("show")

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from fairtrial.middleware.attribution.engine import judge
-from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds
+from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, thresholds_of
 from fairtrial.middleware.attribution.time_limit import timeout_of
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.causes import CAUSES
@@ -29,7 +29,7 @@ from fairtrial.middleware.parted import PartedRun
 from fairtrial.middleware.steps.assembler import assemble
 from fairtrial.middleware.steps.parting import part
 from fairtrial.middleware.steps.run_facts import RunFacts
-from fairtrial.middleware.store.database import observations_of, open_database
+from fairtrial.middleware.store.database import latest_record, observations_of, open_database
 from fairtrial.middleware.store.queries import OpenTrial, orphans
 from fairtrial.middleware.store.writer import Owner, StoreWriter
 
@@ -107,6 +107,36 @@ def gate_answer(trial: Trial) -> int | None:
     )
     blamed = verdict.blame is Blame.INFRA and verdict.grade is Grade.PROVED
     return GATE_EXIT if by_infra or blamed else None
+
+
+def revise(store: Path, writer: StoreWriter, journal: Journal, trials: Iterable[str]) -> list[Trial]:
+    """Judge closed trials again for which late evidence came; a verdict that it changes becomes a new revision.
+
+    The earlier verdicts stay as they are.  Thresholds are those of the settings, as when the trial was closed.
+    """
+    revised: list[Trial] = []
+    database = open_database(store, read_only=True)
+    try:
+        for trial_id in trials:
+            before = latest_record(database, trial_id)
+            if before is None or before.verdict is None:
+                continue  # open still: whoever closes it sees the evidence
+            kept = observations_of(database, trial_id)
+            thresholds = thresholds_of(before.verdict.thresholds)
+            revision = before.verdict.revision + 1
+            after = judged(kept, trial_id, journal, thresholds=thresholds, revision=revision, store=store)
+            if after.verdict is not None and _differs(before.verdict, after.verdict):
+                writer.close_trial(after)
+                revised.append(after)
+    finally:
+        database.close()
+    return revised
+
+
+def _differs(before: Verdict, after: Verdict) -> bool:
+    """Whether two verdicts say something else; evidence that only adds to one is no other verdict."""
+    same = ("blame", "grade", "cause", "step", "phase", "terminated_by", "ended_as")
+    return any(getattr(before, name) != getattr(after, name) for name in same)
 
 
 def recover_orphans(store: Path, writer: StoreWriter, journal: Journal) -> int:

@@ -20,6 +20,7 @@ from fairtrial.middleware.attribution.calls_seen import (
     upstream,
     without_strangers,
 )
+from fairtrial.middleware.attribution.phases import by_phases
 from fairtrial.middleware.attribution.questions import evidence, no, unknown, yes
 from fairtrial.middleware.attribution.seen import AttemptSeen, CallSeen, ContainerCase, ExecSeen, KillGroup
 from fairtrial.middleware.attribution.witness import witnessed
@@ -106,9 +107,10 @@ class Case:
         self._open: dict[str, Placed] = {}
         self._execs: dict[tuple[str, str], ExecSeen] = {}
         self._groups: dict[tuple[str, int | None, PhaseName], KillGroup] = {}
+        place = by_phases(assembly.trial.phases)
         for placed in assembly.placed:
             if placed.observation.trust is not Trust.INSIDE:
-                self._take(placed, placed.value)
+                self._take(place(placed), placed.value)
         for one in self._execs.values():
             if not one.plumbing:
                 self.containers[one.container].execs.setdefault(one.step, []).append(one)

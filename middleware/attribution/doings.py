@@ -18,8 +18,9 @@ from fairtrial.middleware.steps.placed import Placed
 
 ENDING: Final = frozenset({"kill", "stop", "restart", "remove"})
 """Requests that end a container's life."""
-_BEFORE_NS: Final = 1_000_000_000
-"""The runtime's clock and ours may differ by so much."""
+_BEFORE_NS: Final = 100_000_000
+"""The runtime's clock may be taken for so much off ours (twice what its events say of themselves).  No more: a harness
+that clears up at once after an end from outside did not ask for it."""
 _COMPOSE: Final = ("com.docker.compose.project", "com.docker.compose.service")
 _ENGINE_NS: Final = 10_000_000_000
 """An engine that goes or comes back deals with its containers within this."""
@@ -49,6 +50,15 @@ def _names(container: ContainerCase, asked: DoorContainer) -> bool:
     called = asked.container_id or asked.container_named
     name = container.seen.name if container.seen is not None else None
     return called is not None and (container.id.startswith(called) or called == (name or "").lstrip("/"))
+
+
+def after_last_word(case: Case, at_ns: int) -> bool:
+    """Whether the agent had said its last word by then: what the harness does after it, a check or its clean-up, is no
+    work of the agent's."""
+    last = case.last_main
+    if last is None or last.step is None or last.ended_ns is None or at_ns < last.ended_ns:
+        return False
+    return case.finished_in_words and not case.may_run_tools(last.step)
 
 
 def running_at(container: ContainerCase, at_ns: int) -> list[ExecSeen]:

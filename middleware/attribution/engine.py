@@ -46,10 +46,11 @@ from fairtrial.middleware.attribution.rules import (
     runtime,
     service_died,
     slowness,
+    task,
     time_limit,
     unknown_outside,
 )
-from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, steps
+from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, signal_name, steps
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, Thresholds, as_record
 from fairtrial.middleware.core.causes import answers
 from fairtrial.middleware.core.clock import rfc3339
@@ -90,6 +91,7 @@ RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
     runtime.find,
     time_limit.find,
     unknown_outside.find,
+    task.find,
 )
 
 _CANCELLED: Final = "operator.cancelled"
@@ -109,6 +111,8 @@ class _Ruling:
     flips_if: str | None = None
     evidence: tuple[Evidence, ...] = ()
     by: tuple[str, ...] = ()
+    doubtful: bool = False
+    """Of a trial that passed: its reward may not have been earned."""
 
 
 def judge(
@@ -263,6 +267,9 @@ def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
                     by=doubt.by,
                 )
     said = "The trial passed, and nothing outside stood in its way."
+    dead = _dead_harness(ctx)
+    if dead is not None:
+        return dead
     if ended:
         event = _strongest(ended)
         said = _words(
@@ -277,6 +284,27 @@ def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:
         event=_strongest(ended) if ended else None,
         sentence=said,
         evidence=tuple(e.evidence[0] for e in events if e.evidence)[:5],
+    )
+
+
+def _dead_harness(ctx: Context) -> _Ruling | None:
+    """A trial that its harness booked as passed, although its agent died, or never had an answer: said, not judged."""
+    case = ctx.case
+    trial = case.trial
+    if case.by_exit_code_only or case.ended is None:
+        return None
+    if trial.signal is not None or (trial.exit_code or 0) >= 128:
+        how = f"was ended by {signal_name(trial.signal or (trial.exit_code or 0) - 128)}"
+    elif ctx.watch.door_watched and ctx.turns and not ctx.ever_completed:
+        how = "never had a whole reply of the model"
+    else:
+        return None
+    by = clean(trial.outcome_source or "nobody says by whom", 40)
+    return _Ruling(
+        blame=Blame.NONE,
+        sentence=f"The trial is booked as passed ({by}), although its harness {how}. Check that the reward was earned.",
+        evidence=(evidence(case.ended[0], f"the command {how}"),),
+        doubtful=True,
     )
 
 
@@ -300,7 +328,7 @@ def _failed(ctx: Context, events: Sequence[Event]) -> _Ruling:
                 flips_if=event.flips_if,
                 by=tuple(event.happened.by),
             )
-        if event.blame is Blame.MODEL:
+        if event.blame is Blame.MODEL and not event.proved:
             return _the_models(ctx, event)
         stopped = next((e.sentence for e in candidates if e.cause == _CANCELLED and e is not event), "")
         return _Ruling(
@@ -473,7 +501,7 @@ def _present(events: Sequence[Event]) -> list[Present]:
 
 def _answers(ruling: _Ruling, how: EndedAs) -> Answers:
     found = answers(ruling.blame, ruling.grade)
-    if ruling.blame is Blame.NONE and ruling.event is not None:
+    if ruling.blame is Blame.NONE and (ruling.event is not None or ruling.doubtful):
         return Answers(retry=found.retry, grade=found.grade, reward_valid=Answer.UNKNOWN)
     if how is EndedAs.NEVER_RAN and ruling.blame is not Blame.INDETERMINATE:
         return Answers(retry=found.retry, grade=Answer.NO, reward_valid=Answer.NO)

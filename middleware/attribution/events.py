@@ -27,6 +27,10 @@ OUTSIDE: frozenset[Blame] = frozenset({Blame.INFRA, Blame.OPERATOR, Blame.FAIRTR
 """Whose doings are *outside* in the sense of `terminated_by`; the harness's and the model's own are not."""
 
 
+OUTSIDE_CAUSES: tuple[str, ...] = ("container.oom", "node.")
+"""A kill is the kernel's whoever's demand it was (VERDICTS section 1)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One outside event; `sentence` says what happened, `advice` what to do next."""
@@ -70,7 +74,8 @@ class Event:
 
     @property
     def outside(self) -> bool:
-        return self.blame in OUTSIDE or self.limit_hit
+        """Whether it came from outside the harness and the model, whoever's demand or doing answers for it."""
+        return self.blame in OUTSIDE or self.limit_hit or self.cause.startswith(OUTSIDE_CAUSES)
 
     @property
     def strength(self) -> int:

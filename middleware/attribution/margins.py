@@ -26,8 +26,8 @@ from fairtrial.middleware.steps.placed import Assembly
 UP: Final = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 DOWN: Final = (0.75, 0.5, 0.25, 0.1, 0.0)
 _NEAR: Final = 0.01
-_UNWEIGHED: Final = frozenset({"late_evidence_s"})
-"""Numbers that say when a verdict is final, not what it is."""
+_UNWEIGHED: Final = frozenset({"late_evidence_s", "together_p"})
+"""Numbers that say when a verdict is final, or what several trials say together: not what one trial's is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from fairtrial.middleware.core.config import Thresholds
 from fairtrial.middleware.core.errors import ConfigError
 
-__all__ = ["DEFAULT_THRESHOLDS", "Thresholds", "as_record", "load"]
+__all__ = ["DEFAULT_THRESHOLDS", "Thresholds", "as_record", "load", "thresholds_of"]
 
 DEFAULT_THRESHOLDS = Thresholds()
 
@@ -34,6 +34,12 @@ def load(changes: Mapping[str, float], base: Thresholds = DEFAULT_THRESHOLDS) ->
         if not math.isfinite(value) or value < 0:
             raise ConfigError(f"The threshold {name} is {value}.", remedy="Give a number of 0 or more.", key=name)
     return dataclasses.replace(base, **changes)
+
+
+def thresholds_of(record: Mapping[str, float]) -> Thresholds:
+    """Those of a stored verdict; what it does not know, or no version knows any more, is as by default."""
+    known = {field.name for field in dataclasses.fields(Thresholds)}
+    return dataclasses.replace(DEFAULT_THRESHOLDS, **{n: v for n, v in record.items() if n in known})
 
 
 def as_record(thresholds: Thresholds) -> dict[str, float]:

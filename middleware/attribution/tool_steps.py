@@ -16,6 +16,8 @@ from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase
 from fairtrial.middleware.core.records import Step
+from fairtrial.middleware.steps.placed import Placed
+from fairtrial.middleware.steps.window import OPENING_EDGE_NS
 
 NOT_NORMAL: Final = frozenset({126, 128, 137})
 
@@ -24,8 +26,8 @@ TIME_LIMIT_CODES: Final = frozenset({124, 137, 143})
 
 
 def last_tool_step(case: Case) -> Step | None:
-    """The last step in which a tool was at work."""
-    return next((step for step in reversed(case.trial.steps) if step.tools), None)
+    """The last step in which a tool was at work; the harness's own commands after the agent's last word are none."""
+    return next((s for s in reversed(case.trial.steps) if s.tools and case.may_run_tools(s.index)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,22 @@ def work_window(case: Case, step: int) -> tuple[int, int] | None:
     if not ends or until is None or until <= max(ends):
         return None
     return max(ends), until
+
+
+def step_of_work(case: Case, placed: Placed, edge: str | None = None) -> int | None:
+    """The step whose tools were at work at that moment: while a call is open that is the step before it.
+
+    What a collector reads at a call's start (`edge`) arrives a little after it, even after a short call's end, and
+    tells of the tools that ended then.
+    """
+    number = placed.step
+    if number is None:
+        return None
+    calls = [c for c in case.main_calls if c.step == number]
+    open_still = any(c.ended_ns is None or placed.at_ns < c.ended_ns for c in calls)
+    began = min((c.started_ns for c in calls), default=None)
+    at_start = edge == "call_started" and began is not None and placed.at_ns <= began + OPENING_EDGE_NS
+    return (number - 1 or None) if open_still or at_start else number
 
 
 def all_well(container: ContainerCase, step: int) -> list[str] | None:

@@ -217,7 +217,8 @@ class ExportConfig:
 class Thresholds:
     """The numbers of ours that a verdict may lean on: each is printed with the verdict that used it.
 
-    `terminated_by` uses none of them (but for the client's watchdog, which tells a stall from an impatient client).
+    `terminated_by` uses none of them, but for the client's watchdog, which tells a stall from an impatient client, and
+    `slow_share`, which tells a command that was held up from one that met its limit in passing.
     """
 
     headroom_k: float = dataclasses.field(
@@ -239,6 +240,10 @@ class Thresholds:
     storm_attempts: float = dataclasses.field(
         default=20.0,
         metadata=_doc("So many attempts that could not succeed, for one step, are a retry storm of the harness."),
+    )
+    together_p: float = dataclasses.field(
+        default=0.01,
+        metadata=_doc("Trials of one node, host or minute fail together below this p of Fisher's exact test."),
     )
     ledger_share: float = dataclasses.field(
         default=0.1,

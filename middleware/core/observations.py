@@ -229,6 +229,8 @@ class RequestFacts(Record, frozen=True, kw_only=True):
     call_key: str | None = None
     """A key that the client repeats on each attempt of one call (Inspect's x-irid), hashed."""
     retry_count: int | None = None
+    key: str | None = None
+    """Digest of the API key, keyed with a secret of the store's."""
     user_agent: str | None = None
     traceparent: str | None = None
     unreadable: str | None = None
@@ -416,6 +418,8 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     memory_reservation: int | None = None
     memory_swap_limit: int | None = None
     oom_group: bool | None = None
+    oom_kill_disabled: bool | None = None
+    """cgroup v1: at the limit processes are refused or wait, and none is killed."""
     cpu_limit: float | None = None
     pids_limit: int | None = None
     tmpfs: list[str] = []
@@ -617,7 +621,7 @@ class PidsHit(Value, frozen=True, kw_only=True):
 
 
 class DiskFull(Value, frozen=True, kw_only=True):
-    """A file system of a container has no room left: less than one part in a thousand, or no inode.
+    """A file system of a container has no room left: less than a hundredth of it and 4 MiB, or no inode.
 
     Written once when it becomes so and again when it had room in between; `at_start`: it was so when the container was
     first looked at.  `layer_bytes` is what the container itself holds there: its own layer for the root file system,
@@ -635,6 +639,8 @@ class DiskFull(Value, frozen=True, kw_only=True):
     used: int | None = None
     layer_bytes: int | None = None
     at_start: bool = False
+    edge: str | None = None
+    """The edge at which it was looked at, as in `CgroupReading`; None: between two."""
 
 
 class KernelOomKill(Value, frozen=True, kw_only=True):

@@ -221,6 +221,10 @@ class Attempt(Record, frozen=True, kw_only=True):
     bytes_down: int | None = None
     observation: str | None = None
     """Id of the `attempt.ended` observation that this row was made from."""
+    key: str | None = None
+    """Digest of the API key that it carried, keyed with a secret of the store's: tells keys apart and nothing else."""
+    per_key: bool | None = None
+    """Whether its refusal named a limit per key."""
 
 
 class Call(Record, frozen=True, kw_only=True):
@@ -263,6 +267,8 @@ class Call(Record, frozen=True, kw_only=True):
     """Of a subagent's call: the subagent, called by its first call's id; None is the main agent."""
     parent_agent: str | None = None
     """Of a subagent's call: the agent that started it; None is the main agent."""
+    body_digest: str | None = None
+    """Of its request's body, without the keys that clients flip on a retry."""
     spawned_by: str | None = None
     """Of a subagent's call: the parent's call whose reply set the tool to work that the subagent runs in."""
     container_id: str | None = None

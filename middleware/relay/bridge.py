@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from fairtrial.middleware.core.masking import mask_url
-from fairtrial.middleware.relay import container_env, engine_client
+from fairtrial.middleware.relay import container_env
 from fairtrial.middleware.relay.bridge_place import OUT_OF_REACH, Elsewhere, Place, Places
 from fairtrial.middleware.relay.container_env import Asked, DoorValue, Unreadable
 from fairtrial.middleware.relay.dial import Dialler
@@ -39,8 +39,13 @@ _TARGET: Final = re.compile(
     rb"(?P<version>/v\d+\.\d+)?/containers/(?:(?P<create>create)|(?P<container>[^/?]+)/exec)(?:\?.*)?", re.DOTALL
 )
 _TOKEN: Final = re.compile(r"/t/([0-9a-f]{32})")
-_THINK_S: Final = 5.0
-"""So long a request waits for what we ask; then it passes as it is."""
+_THINK_S: Final = 30.0
+"""So long a request waits for what we ask, each question two thirds of it; then it passes as it is.
+
+Long, since an agent whose door leads nowhere is worse off than one that starts late on a busy engine.
+"""
+_ADMIT_S: Final = 3.0
+"""So long a client waits at a gateway; then its token alone decides."""
 _KNOCKS_S: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
 """A container's first process may call before the engine lists it."""
 _MOST_TOLD: Final = 200
@@ -62,6 +67,7 @@ class Bridge:
         *,
         tell_mutation: Callable[[Mutation], None],
         tell_note: Callable[[str, str], None],
+        think_s: float = _THINK_S,
     ) -> None:
         """`token_for`: a container's id or name (None: one that is about to be made) -> the token of its trial."""
         self._relay = relay
@@ -71,6 +77,7 @@ class Bridge:
         self._needles = tuple(f":{port}/t/".encode() for port in self._doors)
         self._tell_mutation = tell_mutation
         self._tell_note = tell_note
+        self._think_s = think_s
         self._places = Places(engine)
         self._open: dict[tuple[str, int], GatewayDoor] = {}
         self._ours: set[str] = set()
@@ -110,17 +117,21 @@ class Bridge:
             return None
         container = None if found["container"] is None else found["container"].decode("latin-1")
         try:
-            async with asyncio.timeout(_THINK_S):
-                place = await self._places.of(asked.network, container, (found["version"] or b"").decode())
+            async with asyncio.timeout(self._think_s):
+                version = (found["version"] or b"").decode()
+                place = await self._places.of(asked.network, container, version, limit_s=self._think_s / 1.5)
         except Elsewhere as error:
             if error.event is not None:
-                names = ", ".join(dict.fromkeys(value.name for value in ours))
-                self._note(error.event, f"{names} leads nowhere in a container of this run: {error}.")
+                self._leads_nowhere(ours, error, error.event)
             return None
         except (EngineSilent, TimeoutError) as error:
-            self._note("bridge.engine_silent", f"The engine was asked about its network: {error or 'no answer'}.")
+            self._leads_nowhere(ours, f"the engine was asked about its network, and {str(error) or 'gave no answer'}")
             return None
         return self._rewrite(asked, ours, place, container)
+
+    def _leads_nowhere(self, values: Sequence[DoorValue], why: object, event: str = OUT_OF_REACH) -> None:
+        names = ", ".join(dict.fromkeys(value.name for value in values))
+        self._note(event, f"{names} leads nowhere in a container of this run: {why}.")
 
     def _rewrite(self, asked: Asked, ours: Sequence[DoorValue], place: Place, container: str | None) -> bytes | None:
         new: dict[DoorValue, str] = {}
@@ -128,8 +139,8 @@ class Bridge:
             try:
                 door = self._gateway_door(place.gateway, value.port)
             except OSError as error:
-                text = f"the model door cannot listen on {place.gateway}, the bridge's address ({error.strerror})"
-                self._note(OUT_OF_REACH, f"{value.name} leads nowhere in a container of this run: {text}.")
+                why = f"the model door cannot listen on {place.gateway}, the bridge's address ({error.strerror})"
+                self._leads_nowhere(ours, why)
                 return None
             new[value] = point_to(door.url(self._token_for(container)), value.rest, value.login)
         if place.container is not None:
@@ -188,14 +199,14 @@ class Bridge:
         goes to another container as soon as its first one has ended.
         """
         try:
-            async with asyncio.timeout(engine_client.ANSWER_S):
+            async with asyncio.timeout(_ADMIT_S):
                 for wait_s in _KNOCKS_S:
                     await asyncio.sleep(wait_s)
                     found = await self._places.container_at(peer.strip("[]"))
                     if found is not None:
                         return await self._admitted(found, peer)
         except (EngineSilent, TimeoutError) as error:
-            self._note("bridge.engine_silent", f"The engine was asked whose a client is: {error or 'no answer'}.")
+            self._note("bridge.engine_silent", f"The engine was asked whose a client is: {str(error) or 'no answer'}.")
             return Admission(admitted=True)
         self._note("bridge.turned_away", f"A client at {peer} was turned away: no container has this address.")
         return Admission(admitted=False)

@@ -62,15 +62,17 @@ class Places:
     def __init__(self, engine: DockerDoor) -> None:
         self._engine = engine
         self._version = ""
+        self._limit_s = engine_client.ANSWER_S
         self._foreign: str | None = None
         self._known = False
 
-    async def of(self, network: str, container: str | None, version: str) -> Place:
+    async def of(self, network: str, container: str | None, version: str, *, limit_s: float) -> Place:
         """The place of a container that is made with this NetworkMode, or (`container`) of one that is there.
 
-        Raises `Elsewhere`, `EngineSilent`.
+        `limit_s`: for each question.  Raises `Elsewhere`, `EngineSilent`.
         """
         self._version = version or self._version
+        self._limit_s = limit_s
         await self._check_engine()
         if container is not None:
             return await self._of_container(container)
@@ -78,15 +80,15 @@ class Places:
             return await self._of_container(network.partition(":")[2], shared=True)
         return await self._of_network(network)
 
-    async def inspect(self, container: str) -> Json:
+    async def inspect(self, container: str, *, limit_s: float = engine_client.ANSWER_S) -> Json:
         """Raises `EngineSilent`."""
-        about = await self._get(f"/containers/{quote(container, safe='')}/json")
+        about = await self._get(f"/containers/{quote(container, safe='')}/json", limit_s)
         return about if isinstance(about, dict) else {}
 
     async def container_at(self, address: str) -> str | None:
         """The id of the running container that has this address.  Raises `EngineSilent`."""
         wanted = ipaddress.ip_address(address)
-        for one in await self._get("/containers/json"):
+        for one in await self._get("/containers/json", engine_client.ANSWER_S):
             networks: Mapping[str, Json] = (one.get("NetworkSettings") or {}).get("Networks") or {}
             for settings in networks.values():
                 said = (settings.get("IPAddress"), settings.get("GlobalIPv6Address"))
@@ -96,19 +98,19 @@ class Places:
 
     # ------------------------------------------------------------------ how it works
 
-    async def _get(self, path: str) -> Any:
-        return await engine_client.ask(self._engine.dialler, self._version + path)
+    async def _get(self, path: str, limit_s: float) -> Any:
+        return await engine_client.ask(self._engine.dialler, self._version + path, limit_s=limit_s)
 
     async def _check_engine(self) -> None:
         """Whether the engine's bridges can be interfaces of this machine at all."""
         if not self._known:
-            self._foreign = _foreign(await self._get("/info"))
+            self._foreign = _foreign(await self._get("/info", self._limit_s))
             self._known = True
         if self._foreign is not None:
             raise Elsewhere(self._foreign)
 
     async def _of_container(self, ref: str, *, shared: bool = False, depth: int = 3) -> Place:
-        about = await self.inspect(ref)
+        about = await self.inspect(ref, limit_s=self._limit_s)
         mode = str((about.get("HostConfig") or {}).get("NetworkMode") or "")
         whole = str(about.get("Id") or "")
         if mode.startswith("container:"):
@@ -135,7 +137,9 @@ class Places:
         if name == "none":
             raise Elsewhere("it has no network (none)", event=NO_NETWORK)
         try:
-            found = await self._get(f"/networks/{'bridge' if name in _DEFAULT else quote(name, safe='')}")
+            found = await self._get(
+                f"/networks/{'bridge' if name in _DEFAULT else quote(name, safe='')}", self._limit_s
+            )
         except NotThere:
             raise Elsewhere(f"the engine knows no network {name or 'bridge'}") from None
         return Place(_gateway(found), str(found.get("Name") or name))

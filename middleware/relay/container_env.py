@@ -5,8 +5,9 @@ values found, and the same body in which these values alone are new: every other
 spacing the client has.  Pure.  Where a door can be reached from a container is the work of `bridge.py`.
 
 A value is a door of this run when the whole of it is one of the URLs that the command was given, with whatever path,
-query and user part stands in it: scheme, loopback address, port and token all fit.  Nothing else is touched: no part of
-a longer value, no other address, no word of a command.
+query and user part stands in it: scheme, port and token fit, and the host is loopback, or one of the names by which a
+harness that knows containers writes it.  Nothing else is touched: no part of a longer value, no other address, no word
+of a command.
 
 **Source:** Docker Engine API v1.41, `ContainerCreate` and `ContainerExec`; the engine decodes with Go's encoding/json,
 which takes names of fields in any case and the last of two.
@@ -22,7 +23,8 @@ from typing import Final
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _URL: Final = re.compile(
-    r"http://(?P<login>[^/?#@\s]*@)?(?:127\.0\.0\.1|localhost):(?P<port>\d{1,5})/t/(?P<token>[0-9a-f]{32})"
+    r"http://(?P<login>[^/?#@\s]*@)?(?:127\.0\.0\.1|localhost|host\.(?:docker|containers)\.internal):"
+    r"(?P<port>\d{1,5})/t/(?P<token>[0-9a-f]{32})"
     r"(?P<rest>(?:[/?#].*)?)",
     re.DOTALL,
 )

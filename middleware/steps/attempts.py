@@ -299,6 +299,7 @@ def call_record(call: FoldedCall, role: CallRole, kin: Lineage = MAIN_AGENT) -> 
         concurrent_duplicate=call.concurrent_duplicate,
         agent=kin.agent,
         parent_agent=kin.parent,
+        body_digest=facts.request.body_digest,
         spawned_by=kin.spawned_by,
         container_id=facts.container_id,
         attempts=[
@@ -336,6 +337,8 @@ def _attempt_record(attempt: SeenAttempt, previous: SeenAttempt | None) -> Attem
         bytes_up=facts.bytes_up,
         bytes_down=facts.bytes_down,
         observation=attempt.observation,
+        key=facts.request.key,
+        per_key=True if "per_key" in facts.reply.error_names else None,
     )
 
 

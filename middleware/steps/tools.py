@@ -199,6 +199,7 @@ def _all_that_ran(placed: Iterable[Placed]) -> Iterator[_Ran]:
     seen: dict[str, tuple[int, DoorExec]] = {}
     boxes: dict[str, list[tuple[int, DoorContainer]]] = {}
     lost: list[int] = []
+    watched = True
     for one in placed:
         value = one.value
         if one.phase in _OTHER_PHASES and isinstance(value, ExecStarted | DoorExec | DoorContainer):
@@ -211,8 +212,11 @@ def _all_that_ran(placed: Iterable[Placed]) -> Iterator[_Ran]:
             seen.setdefault(value.exec_id, (one.at_ns, value))
         elif isinstance(value, DoorContainer) and value.container_id is not None:
             boxes.setdefault(value.container_id, []).append((one.at_ns, value))
-        elif isinstance(value, CoverageChanged) and value.source == _EVENTS and value.state != "on":
-            lost.append(one.at_ns)
+        elif isinstance(value, CoverageChanged) and value.source == _EVENTS and value.container_id is None:
+            # Events that were never reached, or that we ourselves gave up at the end, did not break off.
+            if watched and value.state == "lost":
+                lost.append(one.at_ns)
+            watched = value.state == "on"
     ran = [_exec(exec_id, told.get(exec_id), ends.get(exec_id), seen.get(exec_id)) for exec_id in {**told, **seen}]
     ran += [run for container_id, did in boxes.items() if (run := _run(container_id, did)) is not None]
     for one_ran in sorted(ran, key=lambda each: each.started_ns):

@@ -34,6 +34,8 @@ class Merged:
     added: int
     damaged: int
     trials: int
+    late: tuple[str, ...] = ()
+    """Trials that this store knew, for which observations came that it did not have."""
 
 
 class _SpilledTrial(Record, frozen=True, kw_only=True):
@@ -52,6 +54,7 @@ def _merge_spill(database: sqlite3.Connection, source: Path) -> Merged:
     packer = Packer()
     trials: set[str] = set()
     before = _rows(database)
+    held = _held(database)
     with source.open("rb") as file, database:
         for line in file:
             try:
@@ -64,7 +67,7 @@ def _merge_spill(database: sqlite3.Connection, source: Path) -> Merged:
                     read += 1
             except (msgspec.DecodeError, msgspec.ValidationError):
                 damaged += 1
-    return Merged(read, _rows(database) - before, damaged, len(trials))
+    return Merged(read, _rows(database) - before, damaged, len(trials), _late(database, held))
 
 
 def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
@@ -72,6 +75,7 @@ def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
     packer = Packer()
     trials: set[str] = set()
     before = _rows(database)
+    held = _held(database)
     other = open_database(source, read_only=True)
     try:
         with database:
@@ -88,7 +92,19 @@ def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
                     damaged += 1
     finally:
         other.close()
-    return Merged(read, _rows(database) - before, damaged, len(trials))
+    return Merged(read, _rows(database) - before, damaged, len(trials), _late(database, held))
+
+
+def _held(database: sqlite3.Connection) -> dict[str, int]:
+    """How many observations of each closed trial there are."""
+    query = """SELECT t.trial, count(o.seq) FROM trials t JOIN trial_keys k ON k.trial = t.trial
+        LEFT JOIN observations o ON o.trial = k.id WHERE t.closed IS NOT NULL GROUP BY t.trial"""
+    return dict(database.execute(query).fetchall())
+
+
+def _late(database: sqlite3.Connection, before: dict[str, int]) -> tuple[str, ...]:
+    after = _held(database)
+    return tuple(sorted(trial for trial, count in before.items() if after.get(trial, 0) > count))
 
 
 def _rows(database: sqlite3.Connection) -> int:

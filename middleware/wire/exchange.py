@@ -34,7 +34,7 @@ from fairtrial.middleware.wire.emission import Emission
 from fairtrial.middleware.wire.feed import Flag, Kind
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, parse_request_head, parse_response_head
 from fairtrial.middleware.wire.passing import NO_HEAD, SHUTDOWN, Conn, Dial, Ending, Exchange, Opened, peer_host
-from fairtrial.middleware.wire.session import KeyDigest, split_token
+from fairtrial.middleware.wire.session import KeyDigest, short_key, split_token
 from fairtrial.middleware.wire.socket_calls import SocketCalls
 from fairtrial.middleware.wire.stalls import Stalls
 from fairtrial.middleware.wire.whose import Whose
@@ -64,6 +64,7 @@ class ExchangeTracker:
     ) -> None:
         self._emission = Emission(source, at if at is not None else clock.now())
         self._whose = Whose(trial_of_token, assigns, keys)
+        self._keys = keys
         self._edges = Edges(on_call_edge)
         self._providers = dict(providers or {})
         self._sender_of = sender_of
@@ -198,6 +199,7 @@ class ExchangeTracker:
             dialect=choose(known.method, path, conn.provider) if head is not None else UNKNOWN,
             stalls=Stalls(record.t_ns, lag_before_s=conn.lag_max_s),
             after_close=conn.closing,
+            key=None if self._keys is None or head is None else short_key(self._keys.of_request(head)),
         )
         conn.closing = conn.closing or _says_close(known.headers)
         if (trial := self._whose.at_once(conn, token)) is not None:

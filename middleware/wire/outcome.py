@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import errno
 
+from msgspec import structs
+
 from fairtrial.middleware.core import clock
-from fairtrial.middleware.core.observations import AttemptEnded, AttemptStarted, ReplyFacts
+from fairtrial.middleware.core.observations import AttemptEnded, AttemptStarted, ReplyFacts, RequestFacts
 from fairtrial.middleware.wire.dialects import UNKNOWN
 from fairtrial.middleware.wire.dialects.base import Tally
 from fairtrial.middleware.wire.passing import NO_HEAD, PARTIES, Conn, Ending, Exchange, Outcome
@@ -32,7 +34,7 @@ def attempt_started(conn: Conn, exchange: Exchange) -> AttemptStarted:
         upstream_host=conn.upstream_host,
         method=exchange.head.method or None,
         path=_path(exchange),
-        request=exchange.request,
+        request=_with_key(exchange),
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
@@ -197,6 +199,10 @@ def _request_whole(exchange: Exchange) -> bool | None:
 
 def _seconds(begin_ns: int, end_ns: int | None) -> float | None:
     return None if end_ns is None else round(max(0, end_ns - begin_ns) / 1e9, 6)
+
+
+def _with_key(exchange: Exchange) -> RequestFacts:
+    return exchange.request if exchange.key is None else structs.replace(exchange.request, key=exchange.key)
 
 
 def _since(begin_ns: int, end_ns: int | None) -> float | None:

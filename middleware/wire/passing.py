@@ -110,6 +110,8 @@ class Exchange:
     parse_why: str | None = None
     holed: bool = False
     """Bytes of the response are missing from the copy."""
+    key: str | None = None
+    """Digest of the API key that it carried."""
     facts: RequestFacts | None = None
     """Of a call that came over a WebSocket: read already."""
     socket: ResponsesSocket | None = None

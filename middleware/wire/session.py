@@ -100,6 +100,14 @@ def identify(headers: Headers) -> Identity:
     )
 
 
+KEY_CHARS: Final = 12
+
+
+def short_key(key: str | None) -> str | None:
+    """A digest as it is stored: long enough to tell the keys of a run apart."""
+    return None if key is None else key[:KEY_CHARS]
+
+
 class KeyDigest:
     """Turns API keys into digests that nobody can look up: keyed with a secret that never leaves this process.
 

@@ -29,6 +29,8 @@ PARTS = (
     "books",
     "export",
     "collectors",
+    "spikes",
+    "churn",
     "docker",
     "start_end",
     "missing",

@@ -32,6 +32,7 @@ STDIN_BYTES: Final = 20 << 20
 CONTAINERS: Final = 20
 AT_ONCE: Final = 4
 _EXEC_P50: Final = "docker exec through the door, added p50"
+_DOOR_IN_ENV: Final = "docker exec whose Env names a model door, added p50"
 _INTACT: Final = "20 MB through stdin and stdout of an exec, bytes that came back intact"
 _SEEN: Final = "containers created and removed through the door, of which the record knows"
 
@@ -76,9 +77,9 @@ class Engine:
         found: str = json.loads(said[said.index(b"{") : said.rindex(b"}") + 1])["Id"]
         return found
 
-    def run(self, image: str) -> str:
+    def run(self, image: str, network: str = "none") -> str:
         """A container that sleeps."""
-        config = {"NetworkMode": "none"}
+        config = {"NetworkMode": network}
         container = self.made("/containers/create", {"Image": image, "Cmd": ["sleep", "300"], "HostConfig": config})
         self.ask("POST", f"/containers/{container}/start")
         return container
@@ -86,9 +87,11 @@ class Engine:
     def remove(self, container: str) -> None:
         self.ask("DELETE", f"/containers/{container}?force=true")
 
-    def exec(self, container: str, command: list[str], stdin: bytes | None = None) -> bytes:
+    def exec(self, container: str, command: list[str], stdin: bytes | None = None, env: str | None = None) -> bytes:
         """What the command wrote, frames of the multiplexed stream taken off."""
         wanted = {"Cmd": command, "AttachStdout": True, "AttachStderr": True, "AttachStdin": stdin is not None}
+        if env is not None:
+            wanted["Env"] = [env]
         made = self.made(f"/containers/{container}/exec", wanted)
         sock, status, said = self._asked(
             "POST", f"/exec/{made}/start", {"Detach": False, "Tty": False}, "Connection: Upgrade", "Upgrade: tcp"
@@ -134,6 +137,7 @@ def rows(*, quick: bool = False) -> Iterator[Row]:
             why, engine = str(error), None
     if engine is None:
         yield Row(what=_EXEC_P50, value=None, unit="ms", budget=5, how=why)
+        yield Row(what=_DOOR_IN_ENV, value=None, unit="ms", budget=5, how=why)
         yield Row(what=_INTACT, value=None, unit="", budget=STDIN_BYTES, sense="at least", how=why)
         yield Row(what=_SEEN, value=None, unit="", budget=CONTAINERS, sense="at least", how=why)
         return
@@ -151,17 +155,24 @@ async def _measured(engine: str, image: str, *, quick: bool) -> list[Row]:
 
 def _through(run: Run, direct: Engine, image: str, *, quick: bool) -> list[Row]:
     door = Engine(run.docker_host)
-    container = door.run(image)
+    container = door.run(image, "bridge")
+    told = f"ANTHROPIC_BASE_URL={run.model_url}"
+    ways = ((direct, None), (door, None), (door, told))
     added_ms: list[float] = []
+    added_edited_ms: list[float] = []
     try:
         for _ in range(1 if quick else ROUNDS):
-            took: dict[Engine, list[float]] = {direct: [], door: []}
+            took: dict[tuple[Engine, str | None], list[float]] = {way: [] for way in ways}
             for _ in range(2 if quick else EXECS):
-                for way, spent_s in took.items():
+                for way, env in ways:
                     began_s = time.perf_counter()
-                    way.exec(container, ["true"])
-                    spent_s.append(time.perf_counter() - began_s)
-            added_ms.append((statistics.median(took[door]) - statistics.median(took[direct])) * 1e3)
+                    way.exec(container, ["true"], env=env)
+                    took[way, env].append(time.perf_counter() - began_s)
+            straight_s, passed_s, edited_s = (statistics.median(took[way]) for way in ways)
+            added_ms.append((passed_s - straight_s) * 1e3)
+            added_edited_ms.append((edited_s - straight_s) * 1e3)
+        if (moved := door.exec(container, ["sh", "-c", "echo $ANTHROPIC_BASE_URL"], env=told)).find(b"127.0.0.1") != -1:
+            raise RuntimeError(f"the door in the Env was not moved: {moved!r}")
         content = os.urandom(STDIN_BYTES)
         began_s = time.perf_counter()
         back = door.exec(container, ["cat"], content)
@@ -183,8 +194,13 @@ def _through(run: Run, direct: Engine, image: str, *, quick: bool) -> list[Row]:
     environment = run.finish(60.0).get("environment")
     known = set(environment["container_ids"] or ()) if isinstance(environment, dict) else set[str]()
     value, noise = spread(added_ms)
+    edited, edited_noise = spread(added_edited_ms)
     return [
         Row(what=_EXEC_P50, value=value, noise=noise, unit="ms", budget=5, how=f"over direct, {len(added_ms)} rounds"),
+        Row(
+            what=_DOOR_IN_ENV, value=edited, noise=edited_noise, unit="ms", budget=5,
+            how=f"over direct, {len(added_edited_ms)} rounds",
+        ),
         Row(
             what=_INTACT, value=len(back) if same else 0, unit="", budget=STDIN_BYTES, sense="at least",
             how=f"{through_s:.2f} s",

@@ -11,7 +11,6 @@ from typing import Final
 from tests.bench.rows import Row
 
 _NOT_MEASURED: Final = (
-    ("a spike of 16 MB in 5 ms, seen of 60", "", None, "held by a test on a real cgroup (tests/collectors)"),
     ("`compare` of 2 x 10 000 trials", "s", 5, "`compare` is not built yet"),
     ("kill -9 of fairtrial, loss", "s", 0.5, "held by tests of run and store, not a matter of speed"),
     ("A/A: 200 scripted trials with and without fairtrial", "", None, "no bench of it yet"),

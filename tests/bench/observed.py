@@ -215,8 +215,8 @@ class Run:
                 cwd=ROOT,
             )
         assert self.popen.stdout is not None
-        model_url, _, self.docker_host = self.popen.stdout.readline().decode().strip().partition(" ")
-        url = urlsplit(model_url)
+        self.model_url, _, self.docker_host = self.popen.stdout.readline().decode().strip().partition(" ")
+        url = urlsplit(self.model_url)
         if url.port is None:
             raise RuntimeError(f"fairtrial run did not start: {(self.folder / 'said').read_text()}")
         self.door = Door(url.port, url.path.rstrip("/"))

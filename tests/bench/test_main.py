@@ -20,6 +20,8 @@ ABSENT = Row(what="rate", value=None, unit="x", budget=0.6, how="nginx is not in
 MAY_BE_ABSENT = {
     "relay": () if NGINX_PATH else ("nginx",),
     "collectors": ("50 cgroups",),
+    "spikes": ("spikes",),
+    "churn": ("cgroups made", "containers of"),
     "start_end": ("container",),
     "docker": ("docker", "containers"),
     "missing": ("",),

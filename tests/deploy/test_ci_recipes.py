@@ -1,4 +1,4 @@
-"""The recipes for GitLab CI and Jenkins: their shell lines, run as those runners do, on the newest commit of this tree."""
+"""The recipes for GitLab CI and Jenkins: their shell lines, run as those runners do, on the tree's newest commit."""
 
 from __future__ import annotations
 

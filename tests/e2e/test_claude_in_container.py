@@ -6,13 +6,14 @@ The image is made of this host's files; Claude Code is its one native file, moun
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from fairtrial.middleware.core.records import Blame, Grade
 from fairtrial.middleware.demo.faults import catalogue
+from fairtrial.middleware.demo.script import Step, say, shell
 from fairtrial.middleware.demo.standin import running_standin
 from tests.e2e import clients
 from tests.e2e.engine import Engine
@@ -34,12 +35,12 @@ def boxes(docker_engine: Engine, tmp_path: Path) -> Iterator[list[str]]:
     docker_engine.docker("rm", "-f", *names, check=False)
 
 
-def under(script: str, engine: Engine, image: str, folder: Path, *faults: str, **more: str) -> Under:
+def under(script: str, engine: Engine, image: str, folder: Path, *faults: str, steps: Sequence[Step] = SCRIPT) -> Under:
     """A shell script as the command: `$BOX` begins a `docker run` that holds Claude Code, `$ENV` is what it is told."""
     (folder / "home").mkdir()
     (folder / "project").mkdir()
     quiet = " ".join(f"-e {name}={value}" for name, value in clients.CLAUDE_QUIET.items())
-    with running_standin(SCRIPT, [fault for name in faults for fault in catalogue(1)[name]]) as server:
+    with running_standin(steps, [fault for name in faults for fault in catalogue(1)[name]]) as server:
         environment = clients.clean_environment(
             folder / "home",
             ANTHROPIC_BASE_URL=server.url,
@@ -48,7 +49,6 @@ def under(script: str, engine: Engine, image: str, folder: Path, *faults: str, *
             ENV=f"{quiet} -e ANTHROPIC_BASE_URL -e ANTHROPIC_API_KEY -e HOME=/root",
             BOX=f"-v {clients.claude_binary()}:/usr/local/bin/claude:ro",
             IMAGE=image,
-            **more,
         )
         return run_under(["sh", "-c", script], environment, folder / "project", kept=folder / "kept")
 
@@ -74,6 +74,22 @@ def test_what_the_api_did_to_an_agent_in_a_container_is_blamed_as_anywhere(
     assert run.outcome.returncode != 0, run.told()
     assert (run.verdict.blame, run.verdict.grade) == (Blame.INFRA, Grade.PROVED), run.told()
     assert run.verdict.cause == "model_api.overloaded", run.told()
+
+
+def test_a_kill_for_memory_among_the_agents_own_children_is_told_at_the_step_of_its_tool(
+    docker_engine: Engine, python_image: str, tmp_path: Path
+) -> None:
+    """The agent shares its container with its tools: no exec tells them apart, the step's window does."""
+    steps = (shell("ls /"), shell('python3 -c "x = bytearray(2 << 30)"; echo $?'), say("Done."))
+    script = f"docker run --rm --cidfile id -m 700m --memory-swap 700m $BOX $ENV $IMAGE {CLAUDE}; exit 1"
+    run = under(script, docker_engine, python_image, tmp_path, steps=steps)
+    box = (tmp_path / "project" / "id").read_text()
+    first, second = ([use for use in step.containers if use.id == box] for step in run.trial.steps[:2])
+    assert [use.oom_kills for use in second] == [1], run.told()
+    assert all((use.memory_peak or 0) >= 700 << 20 for use in second), run.told()
+    assert not any(use.oom_kills for use in first), run.told()
+    assert (run.verdict.blame, run.verdict.grade) == (Blame.INFRA, Grade.SUSPECTED), run.told()
+    assert (run.verdict.cause, run.verdict.step) == ("container.oom_kill", 2), run.told()
 
 
 def test_two_claude_codes_at_once_started_by_exec_are_told_apart(

@@ -78,7 +78,7 @@ def test_a_container_that_somebody_outside_stopped_or_paused_is_suspected_of_inf
     docker_engine: Engine, busybox_image: str, tmp_path: Path
 ) -> None:
     """Paused between two commands: the engine then refuses the next one."""
-    slow = Step(commands=("echo three > /three",), head_delay_s=4.0)
+    slow = Step(commands=("echo three > /three",), head_delay_s=3.0)
     for what, script in (("kill", (WORK, LONG, DONE)), ("pause", (WORK, slow, DONE))):
 
         def strike(outside: Outside, what: str = what) -> None:
@@ -96,14 +96,13 @@ def test_a_restart_from_outside_in_the_middle_is_suspected_of_infra(
 ) -> None:
     def restart(outside: Outside) -> None:
         outside.find()
-        wait_for(lambda: outside.has("/one"))
+        wait_for(lambda: outside.has("/two"))
         outside.engine.docker("restart", "-t", "0", outside.box)
 
-    slow = Step(commands=("cat /one",), head_delay_s=5.0)
-    script = (WORK, slow, shell("false"), DONE)
-    under = run_boxed(script, docker_engine, busybox_image, tmp_path, act=restart)
+    slow = Step(commands=("cat /one",), head_delay_s=3.0)  # it is back by then
+    under = run_boxed((WORK, LONG, slow, DONE), docker_engine, busybox_image, tmp_path, act=restart)
     assert summary(under) == ("infra", "suspected", "container.restarted", 2), under.told()
-    assert under.trial.steps[1].tools[0].exit_code == 0, "its files survive a restart"
+    assert under.trial.steps[2].tools[0].exit_code == 0, "its files survive a restart"
 
 
 # --- before the agent began -----------------------------------------------------------------------------------------
@@ -125,7 +124,7 @@ def registry(status: int) -> Iterator[str]:
 
         do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
 
-        def log_message(self, *_: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of http.server
             return
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
@@ -222,7 +221,7 @@ def test_an_engine_killed_between_two_commands_is_suspected_and_the_hole_is_in_t
 
     slow = Step(commands=("echo three > /three",), head_delay_s=4.0)
     try:
-        with private_engine() as engine:
+        with private_engine("--live-restore") as engine:
             image = ensure_image("ft-busybox", engine.docker_host, e2e_folder() / "images")
             under = run_boxed((WORK, slow, DONE), engine, image, tmp_path, act=kill)
             engine.again()

@@ -108,7 +108,7 @@ def test_doctor_takes_a_command_as_it_would_be_typed(home: Path) -> None:
 def test_replay_computes_the_same_and_another_threshold_is_printed(home: Path) -> None:
     said = fairtrial(home, "show", "--replay", "--set", "stall_s=7").stdout
     assert "the same as stored" in said
-    assert "stall_s 7" in said
+    assert "stall_s: 90 → 7" in said
 
 
 @pytest.mark.parametrize(

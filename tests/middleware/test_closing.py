@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from fairtrial.middleware import closing
-from fairtrial.middleware.closing import gate_answer, judged, owner_alive, recover_orphans
+from fairtrial.middleware.closing import gate_answer, judged, owner_alive, recover_orphans, revise
 from fairtrial.middleware.core.observations import Observation, TrialStarted
 from fairtrial.middleware.core.records import Blame, Grade, Outcome, TerminatedBy, Trial, Verdict
 from fairtrial.middleware.core.selfevents import Journal
@@ -20,6 +20,8 @@ from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.store.database import latest_record, open_database
 from fairtrial.middleware.store.queries import OpenTrial, open_trials
 from fairtrial.middleware.store.writer import Owner, StoreWriter
+from tests.middleware.attribution.scene import TRIAL as SCENE
+from tests.middleware.attribution.scene import Scene
 
 TRIAL = "01930000-0000-7000-8000-00000000000a"
 
@@ -133,3 +135,46 @@ def test_a_store_that_its_writer_is_only_just_making_has_no_orphans_and_no_fault
         writer = StoreWriter(path, journal)
         assert recover_orphans(path, writer, journal) == 0
         writer.close()
+
+
+# --- late evidence --------------------------------------------------------------------------------------------------
+
+
+def late_kill(path: Path, told: Scene, *, seen: bool) -> StoreWriter:
+    """A store with a trial that was judged before a collector of another host delivered its count of kills."""
+    writer = StoreWriter(path, Journal(io.StringIO()))
+    late = [o for o in told.observations if o.kind == "cgroup.oom_kill"]
+    early = [o for o in told.observations if o not in late]
+    for observation in early:
+        writer.put(observation)
+    writer.close_trial(judged(early, SCENE, Journal(io.StringIO())))
+    for observation in late if seen else early[-1:]:
+        writer.put(observation)
+    assert writer.flush(10)
+    return writer
+
+
+def test_late_evidence_makes_a_new_revision_and_leaves_the_first(tmp_path: Path) -> None:
+    told = Scene(counters=False).call().ran(0).call().ran(137, oom=True, told=False).call(tools=0).end(1)
+    writer = late_kill(tmp_path / "store.db", told, seen=True)
+    journal = Journal(io.StringIO())
+    (revised,) = revise(tmp_path / "store.db", writer, journal, [SCENE])
+    assert revised.verdict is not None
+    assert (revised.verdict.revision, revised.verdict.cause) == (2, "container.oom_kill")
+    assert writer.flush(10)
+    assert revise(tmp_path / "store.db", writer, journal, [SCENE]) == []
+    writer.close()
+    database = open_database(tmp_path / "store.db", read_only=True)
+    kept = database.execute("SELECT revision FROM verdicts WHERE trial = ? ORDER BY revision", (SCENE,)).fetchall()
+    assert kept == [(1,), (2,)]
+    newest = latest_record(database, SCENE)
+    database.close()
+    assert newest is not None
+    assert newest.verdict == revised.verdict
+
+
+def test_evidence_that_changes_nothing_is_no_revision(tmp_path: Path) -> None:
+    told = Scene().call().ran(1).call(tools=0).end(1)
+    writer = late_kill(tmp_path / "store.db", told, seen=False)
+    assert revise(tmp_path / "store.db", writer, Journal(io.StringIO()), [SCENE, "unknown"]) == []
+    writer.close()

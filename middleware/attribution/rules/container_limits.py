@@ -14,7 +14,9 @@ full disk that other trials filled is `suspected` until a rerun, since nothing s
 How it can be wrong: a fork bomb in small portions over many steps looks like growth of several parents, which leaves
 the trial open, not the infrastructure blamed.  A harness that starts helpers after the first reply has them counted as
 the model's: that costs a verdict for the model that the sentence lays open.  A disk that was full for less than a
-second is not seen at all, and the failed command is then the model's.
+second is not seen at all, and the failed command is then the model's.  Bytes that a tool wrote on the host are nobody's
+here: unless each tool is known to have run in the container (its command's text is the exec's), a disk that others seem
+to have filled leaves the trial open.
 
 **Source:** kernel cgroup-v2.rst (pids.events), statvfs(3); taxonomy.md section 5, rows on disk and PID limits.
 """
@@ -28,7 +30,7 @@ from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_oom import name_of
 from fairtrial.middleware.attribution.sentences import clean, count, fill, size
-from fairtrial.middleware.attribution.tool_steps import all_well, first_normal_after, last_tool_step
+from fairtrial.middleware.attribution.tool_steps import all_well, first_normal_after, last_tool_step, step_of_work
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.observations import DiskFull, PidsHit
 from fairtrial.middleware.core.records import Blame, Grade, PhaseName, Question
@@ -79,7 +81,7 @@ def _pids(ctx: Context, container: ContainerCase) -> list[Event]:
         hits = next((use.pids_max_hits for use in step.containers if use.id == container.id), None)
         if not hits or step.phase is not PhaseName.AGENT:
             continue
-        told = [(p, v) for p, v in container.pids_hits if p.step == step.index]
+        told = [(p, v) for p, v in container.pids_hits if step_of_work(ctx.case, p) == step.index]
         counted = [(p, v) for p, v in container.readings if p.step == step.index and v.pids_max_hits]
         places: list[Placed] = [*(p for p, _ in told), *(p for p, _ in counted)] or [
             p for p, v in container.readings if v.pids_max_hits
@@ -196,7 +198,7 @@ def _disk(ctx: Context, container: ContainerCase) -> list[Event]:
     last = last_tool_step(ctx.case)
     for placed, full in container.full_disks:
         # What was full from the start on strikes every step: the last one with tools is told.
-        number = last.index if full.at_start and last is not None else placed.step
+        number = last.index if full.at_start and last is not None else step_of_work(ctx.case, placed, full.edge)
         step = None if number is None else steps.get(number)
         if step is None or step.phase is not PhaseName.AGENT or (step.index, full.mount) in seen:
             continue
@@ -263,5 +265,13 @@ def _whose_bytes(ctx: Context, at_ns: int, full: DiskFull) -> tuple[Blame, bool,
     told = f"The container itself holds {size(full.layer_bytes)} of the {size(growth)} by which it grew."
     if share >= ctx.thresholds.own_share:
         return Blame.MODEL, False, told
-    alone = sum(1 for c in ctx.case.containers.values() if c.id != "own") == 1
-    return Blame.INFRA, not (alone and share < ctx.thresholds.others_share), told
+    if share < ctx.thresholds.others_share and not _wrote_elsewhere(ctx):
+        return Blame.INFRA, False, told
+    return Blame.INFRA, True, told
+
+
+def _wrote_elsewhere(ctx: Context) -> bool:
+    """Whether the trial may have written past this container: from another one, or with a tool that ran on the host."""
+    others = sum(1 for c in ctx.case.containers.values() if c.id != "own") > 1
+    tools = [tool for step in ctx.case.trial.steps for tool in step.tools]
+    return others or any(tool.join != "text" for tool in tools)

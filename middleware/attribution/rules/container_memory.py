@@ -1,7 +1,7 @@
 """Memory was refused, or not to be had in time, without a kill.
 
 Recognises: `container.memory_denied`, a step in which the cgroup's count of exhausted limits (`oom`, cgroup v2) rose
-further than its kills, or in which processes waited at a limit whose killer is switched off (`under_oom`, v1); and
+further than its kills, or in which processes waited at a limit whose killer is switched off (v1); and
 `container.memory_stall`, a command that a limit of time cut short while its container stood still for memory for more
 than `slow_share` of that time, at its own limit (`memory.high` or the hard one was hit in the step).
 
@@ -24,7 +24,7 @@ from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_limits import strike
 from fairtrial.middleware.attribution.rules.container_oom import name_of
 from fairtrial.middleware.attribution.sentences import fill, seconds, size
-from fairtrial.middleware.attribution.tool_steps import cut_short
+from fairtrial.middleware.attribution.tool_steps import cut_short, step_of_work
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Blame, ContainerUse, Grade, PhaseName, Step
 from fairtrial.middleware.steps.placed import Placed
@@ -38,18 +38,22 @@ def find(ctx: Context) -> list[Event]:
             container = ctx.case.containers.get(use.id)
             if container is None or step.phase is not PhaseName.AGENT or container.role in {"own", "verifier"}:
                 continue
-            places = _refused(container, step, use)
+            places = _refused(ctx, container, step, use)
             if places and not ctx.case.killed_in(container.id, step.index):
                 found.append(_denied(ctx, container, step, use, places))
     return [*found, *_stalled(ctx)]
 
 
-def _refused(container: ContainerCase, step: Step, use: ContainerUse) -> list[Placed]:
+def _refused(ctx: Context, container: ContainerCase, step: Step, use: ContainerUse) -> list[Placed]:
     """Readings that show it."""
-    inside = [(p, v) for p, v in container.readings if p.step == step.index]
+    inside = [(p, v) for p, v in container.readings if step_of_work(ctx.case, p, v.edge) == step.index]
     waiting = [p for p, v in inside if v.memory_under_oom]
     if waiting:
         return waiting
+    if container.seen is not None and container.seen.oom_kill_disabled and use.memory_max_hits:
+        return [p for p, v in inside if v.memory_max_hits] or [p for p, v in container.readings if v.memory_max_hits][
+            :1
+        ]
     if (use.memory_ooms or 0) > (use.oom_kills or 0):
         return [p for p, v in inside if v.oom] or [p for p, v in container.readings if v.oom][:1]
     return []

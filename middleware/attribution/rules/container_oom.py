@@ -7,7 +7,9 @@ tmpfs or locked (`container.oom_residual`, or the same event when the writer's s
 a later tool step that ended normally in the same container is present. Whose demand it was stays open (`suspected`) but
 for two cases that this version can prove: a kill from above (node, or a parent's limit) while the trial was within its
 guaranteed floor, and a kill before any reply of the model had arrived, when only the harness and the declared services
-can have used the memory.  A replay and other trials' peaks have no source yet.
+can have used the memory.  A ceiling that was already k times what the task declares makes it the model's, and one of
+k times what the container is guaranteed (its reservation) suspects the model.  Other trials' peaks are
+`across_rules.py`'s to look at; a replay has no source yet.
 
 Deliberately does not: take exit code 137, the word "Killed" or the sticky `OOMKilled` flag for a kill; take the
 kernel's name of a victim for proof (a process can set it); take a stranger's death in a cgroup that the command shares
@@ -100,10 +102,21 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     differs: Question = no() if standing is Standing.RECOVERED else unknown(ids)
     demand = ""
     best = Grade.SUSPECTED
+    blame = Blame.INFRA
     if standing is Standing.TERMINAL:
         proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above, parent=parent)
+        beyond = _beyond_headroom(ctx, container, limit, from_above=from_above)
+        guaranteed = None if from_above or support else _declared_below(ctx, container, limit)
         if proof is not None:
             differs, best, demand = yes([*ids, *proof[0]]), Grade.PROVED, proof[1]
+        elif beyond is not None:
+            differs, best, demand, blame = yes(ids), Grade.PROVED, beyond, Blame.MODEL
+        elif guaranteed is not None and limit is not None:
+            blame = Blame.MODEL
+            demand = (
+                f"That is {limit / guaranteed:.2g} times the {size(guaranteed)} that it is guaranteed: no fair limit "
+                "would have been enough, so the command was too greedy."
+            )
         else:
             demand = "Whose demand it was is open."
     fact = Grade.PROVED
@@ -111,6 +124,7 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         fact = best = Grade.SUSPECTED
     elif container.id == "own" and not _surely_ours(container, group):
         fact = best = Grade.SUSPECTED
+        blame = Blame.INFRA
         demand = "Other processes share this cgroup, so it may have been theirs."
     k = ctx.thresholds.headroom_k
     facts = {
@@ -144,8 +158,9 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         sentence += " The command itself ended by SIGKILL in that moment: most likely it was the one that was killed."
     return Event(
         cause=cause.name,
-        blame=Blame.INFRA,
+        blame=blame,
         best=best,
+        limit_hit=True,
         standing=standing,
         ends_call=False,
         step=group.step,
@@ -155,9 +170,13 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         ended_or_distorted=ended,
         outcome_differs=differs,
         sentence=f"{sentence} {demand}".strip(),
-        advice="" if best is Grade.PROVED else fill(cause.advice, given),
+        advice="" if best is Grade.PROVED or blame is Blame.MODEL else fill(cause.advice, given),
         why_present=why_present,
-        flips_if=None if best is Grade.PROVED else _flips_if(given, limit),
+        flips_if=None
+        if best is Grade.PROVED
+        else f"turns to infra, suspected, if k were above the {k:g} of this verdict and above this factor"
+        if blame is Blame.MODEL
+        else _flips_if(given, limit),
         fact=fact,
         needs_door=case.trial.steps != [],
         evidence=tuple(_evidence(group, limit, peak, full)),
@@ -222,6 +241,16 @@ def _not_the_models(
     return [asked], said
 
 
+def _declared_below(ctx: Context, container: ContainerCase, limit: int | None) -> int | None:
+    """What the container is guaranteed, bytes, where its own limit is at least k times that: who reached such a limit
+    asked for more than k times the declared memory.  None where nothing was declared, or the limit is tighter."""
+    memory = ctx.case.trial.limits.memory
+    declared = memory.declared or memory.floor or (container.seen.memory_reservation if container.seen else None)
+    if not declared or limit is None or container.role == "service" or container.id == "own":
+        return None
+    return declared if limit >= ctx.thresholds.headroom_k * declared else None
+
+
 def _parent_that_was_full(container: ContainerCase, group: KillGroup) -> str | None:
     """The cgroup above the container whose limit the kernel's own record names, None when it was the container's."""
     cgroup = container.seen.cgroup if container.seen is not None else None
@@ -230,6 +259,17 @@ def _parent_that_was_full(container: ContainerCase, group: KillGroup) -> str | N
         if cgroup and full and full != "/" and cgroup.startswith(f"{full.rstrip('/')}/"):
             return full
     return None
+
+
+def _beyond_headroom(ctx: Context, container: ContainerCase, limit: int | None, *, from_above: bool) -> str | None:
+    """A ceiling that was already k times what is declared: the demand was more than that, so it was the model's."""
+    declared, k = ctx.case.trial.limits.memory.declared, ctx.thresholds.headroom_k
+    if declared is None or limit is None or from_above or container.role != "main" or limit < declared * k * 0.999:
+        return None
+    return (
+        f"The limit was already {limit / declared:.2g} times the {size(declared)} that the task declares, so the "
+        f"demand was beyond any headroom that is due ({k:g} x): the model's."
+    )
 
 
 def _used_beside(ctx: Context, container: ContainerCase, parent: str | None) -> int | None:

@@ -46,7 +46,7 @@ CONTAINER_MEMORY: Final = (
         "The memory limit of {limit} of {container} was reached in step {step}, and a process was refused memory or "
         "kept waiting for it without a kill.",
         "Run the command again with a higher ceiling.",
-        note="by the cgroup's own count; ENOMEM under `ulimit`, a heap sized from the cgroup, exit 134 move no counter",
+        note="by the cgroup's own count; ENOMEM under `ulimit`, a heap sized from it and exit 134 move no counter",
         sources=CGROUP,
         built=True,
     ),

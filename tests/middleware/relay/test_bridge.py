@@ -18,6 +18,12 @@ from typing import Any
 
 import pytest
 
+from fairtrial.middleware.relay.bridge import Bridge
+from fairtrial.middleware.relay.dial import Dialler
+from fairtrial.middleware.relay.docker import DockerDoor
+from fairtrial.middleware.relay.relay import unix_listener
+from fairtrial.middleware.relay.settings import Upstream
+from tests.middleware.relay.rig import DEADLINE_S, TOKEN, running
 from tests.middleware.relay.running import Bench
 from tests.middleware.relay.serving import AnsweringUpstream
 
@@ -75,6 +81,8 @@ class TellingEngine(threading.Thread):
         }
         self.posted: list[tuple[str, Any]] = []
         self.asked: list[str] = []
+        self.silent = False
+        """It answers no question any more; what is posted it takes."""
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -107,6 +115,8 @@ class TellingEngine(threading.Thread):
                     name, _, value = header.decode().partition(":")
                     length = int(value) if name.lower() == "content-length" else length
                 body = reader.read(length)
+                if method == "POST" and path == "/silence":
+                    self.silent = True
                 if method == "POST":
                     self.posted.append((path, json.loads(body or b"null")))
                     if path.startswith("/containers/create") and isinstance(
@@ -115,6 +125,9 @@ class TellingEngine(threading.Thread):
                         self.box(OTHER if "other" in path else BOX, "127.0.0.9", *self.posted[-1][1]["Env"])
                     self._answer(sock, 201, {"Id": BOX})
                     continue
+                if self.silent:
+                    reader.read()  # until the other side gives up
+                    return
                 if path != "/_ping":
                     self.asked.append(path)
                 known = self.table.get(path.partition("?")[0], {} if path == "/_ping" or method == "DELETE" else None)
@@ -331,3 +344,56 @@ def test_a_body_that_cannot_be_read_passes_and_is_said(bench: Bench, engine: Tel
     assert len(engine.posted) == 1
     (note,) = bench.notes("bridge.not_looked_at")
     assert "no JSON object" in str(note["text"])
+
+
+def test_while_the_engine_is_silent_a_client_is_let_in_by_its_token(bench: Bench, engine: TellingEngine) -> None:
+    """In which container it is, nobody says."""
+    told = run(
+        bench,
+        """
+ask("/containers/create", {"Env": env})
+ask("/silence", None)
+print(json.dumps(call(door.replace("127.0.0.1", "127.0.0.77"), "127.0.0.9")))
+""",
+    )
+    assert told == [200]
+    (opened,) = [o for o in bench.of_kind("OPEN") if o["door"] == "model:anthropic"]
+    assert "container" not in opened
+    (note,) = bench.notes("bridge.engine_silent")
+    assert note["text"] == "The engine was asked whose a client is: it did not answer in 2 s."
+
+
+def test_what_waits_for_a_silent_engine_passes_as_it_was_after_its_time(
+    loop_kind: str, engine: TellingEngine, tmp_path: Path
+) -> None:
+    engine.silent = True
+    notes: list[tuple[str, str]] = []
+    with running(loop_kind) as rig:
+
+        def make(upstream: Upstream, dialler: Dialler, listener: socket.socket) -> DockerDoor:
+            door = DockerDoor(upstream, dialler, listener, "trial-1")
+            door.editor = Bridge(
+                rig.relay,
+                door,
+                [rig.door],
+                lambda _: TOKEN,
+                tell_mutation=lambda _: None,
+                tell_note=lambda event, text: notes.append((event, text)),
+                think_s=0.3,
+            )
+            return door
+
+        path = str(tmp_path / "d.sock")
+        rig.in_loop(lambda: rig.relay.open_door(Upstream.parse("engine", engine.url), unix_listener(path), make))
+        body = json.dumps({"Env": [f"A={rig.door.url(TOKEN)}"]}).encode()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(DEADLINE_S)
+            client.connect(path)
+            client.sendall(
+                b"POST /containers/create HTTP/1.1\r\nHost: d\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+            )
+            assert client.recv(12) == b"HTTP/1.1 201"
+        rig.no_pair_open()
+    assert engine.envs() == [[f"A={rig.door.url(TOKEN)}"]]
+    why = "the engine was asked about its network, and it did not answer in 0.2 s"
+    assert notes == [("bridge.out_of_reach", f"A leads nowhere in a container of this run: {why}.")]

@@ -27,8 +27,9 @@ def moved(body: bytes) -> bytes:
 
 @pytest.mark.parametrize("rest", ["", "/", "/v1", "/v1?x=1", "/api/anthropic#f"])
 @pytest.mark.parametrize("login", ["", "user:pass@"])
-def test_a_door_is_found_with_whatever_path_and_login_it_has(rest: str, login: str) -> None:
-    value = f"http://{login}127.0.0.1:4321/t/{TOKEN}{rest}"
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "host.docker.internal", "host.containers.internal"])
+def test_a_door_is_found_with_whatever_path_and_login_it_has(rest: str, login: str, host: str) -> None:
+    value = f"http://{login}{host}:4321/t/{TOKEN}{rest}"
     (found,) = container_env.read(json.dumps({"Env": ["A=1", f"BASE={value}"]}).encode()).values
     assert (found.name, found.port, found.token, found.rest, found.login) == ("BASE", 4321, TOKEN, rest, login)
 

@@ -31,12 +31,15 @@ def rig(loop_kind: str) -> Iterator[Rig]:
 
 def connected(rig: Rig, tmp_path: Path) -> socket.socket:
     """A client of a unix door in front of the rig's upstream."""
+    return connected_to(rig, tmp_path, rig.upstream.url)
 
+
+def connected_to(rig: Rig, tmp_path: Path, upstream_url: str) -> socket.socket:
     def make(upstream: Upstream, dialler: Dialler, listener: socket.socket) -> DockerDoor:
         return DockerDoor(upstream, dialler, listener, "trial-1")
 
     listener = unix_listener(str(tmp_path / "docker.sock"))
-    rig.in_loop(lambda: rig.relay.open_door(Upstream.parse("engine", rig.upstream.url), listener, make))
+    rig.in_loop(lambda: rig.relay.open_door(Upstream.parse("engine", upstream_url), listener, make))
     client = socket.socket(socket.AF_UNIX)
     rig.clients.append(client)
     client.settimeout(DEADLINE_S)
@@ -114,4 +117,27 @@ def test_a_client_that_half_closed_and_stays_gets_the_output(rig: Rig, tmp_path:
         engine.sendall(b"x" * 50_000)
     engine.close()
     assert len(read_all(client)[0]) == 1_000_000
+    rig.no_pair_open()
+
+
+def test_an_engine_that_answers_early_ends_its_side_and_goes_resets_a_client_that_uploads_on(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """The client reads nothing while it uploads, as one that sends a head over the engine's limit: without the reset
+    both would wait for ever.  What the engine had answered is there to be read all the same."""
+    answer = b"HTTP/1.1 431 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "engine.sock"))
+        server.listen()
+        client = connected_to(rig, tmp_path, f"unix://{tmp_path}/engine.sock")
+        client.sendall(b"POST /v1.41/build HTTP/1.1\r\nHost: d\r\nContent-Length: 100000000\r\n\r\n")
+        engine, _ = server.accept()
+        read_head(engine)
+        engine.sendall(answer)
+        engine.shutdown(socket.SHUT_WR)
+        fill(client)
+        engine.close()
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            client.sendall(b"x" * 10_000_000)
+        assert read_exactly(client, len(answer)) == answer
     rig.no_pair_open()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from fairtrial.middleware.core.observations import ContainerSeen, DiskFull, PidsHit
+from fairtrial.middleware.core.observations import ContainerSeen, DiskFull, ExecEnded, ExecStarted, PidsHit, ToolUse
 from fairtrial.middleware.core.records import Blame, Grade
 from tests.middleware.attribution.scene import BOX, MIB, Scene, ended, summary
+
+TEXT = "d" * 32
 
 
 def hit(
@@ -75,7 +77,7 @@ def test_tasks_that_mostly_others_had_started_are_infra_only_if_no_single_step_b
 
 
 @pytest.mark.parametrize(
-    ("tasks", "first", "last"), [(64, None, None), (64, 40, 10), (3, 1, 1)], ids=["unmeasured", "between", "gone"]
+    "tasks, first, last", [(64, None, None), (64, 40, 10), (3, 1, 1)], ids=["unmeasured", "between", "gone"]
 )
 def test_what_was_not_measured_or_lies_between_blames_nobody(tasks: int, first: int | None, last: int | None) -> None:
     verdict = hit(begun(), tasks=tasks, first=first, last=last).call(tools=0).end(1).verdict()
@@ -110,6 +112,12 @@ def test_a_passed_trial_is_not_taken_from_the_model_by_its_own_bomb() -> None:
 # --- disk -----------------------------------------------------------------------------------------------------------
 
 
+def asked() -> Scene:
+    """A reply whose tool call is the text of the command that then runs in the box."""
+    told = Scene()
+    return told.call(tool_calls=[ToolUse(id="toolu-x", name="bash", text_digest=TEXT)])
+
+
 def full(
     told: Scene,
     *,
@@ -133,7 +141,11 @@ def full(
             at_start=at_start,
         )
     )
-    return told.ran(exit_code)
+    exec_id = told.name("exec")
+    told.tell(ExecStarted(container_id=told.container, exec_id=exec_id, pid=200, text_digest=TEXT), told.events)
+    told.s += 0.5
+    told.tell(ExecEnded(container_id=told.container, exec_id=exec_id, exit_code=exit_code), told.events)
+    return told
 
 
 def test_a_disk_that_the_trial_itself_filled_is_the_models() -> None:
@@ -144,12 +156,19 @@ def test_a_disk_that_the_trial_itself_filled_is_the_models() -> None:
 
 
 def test_a_disk_that_others_filled_is_infra_and_never_proved() -> None:
-    verdict = full(Scene().call(), layer=40 * MIB).call(tools=0).end(1).verdict()
+    verdict = full(asked(), layer=40 * MIB).call(tools=0).end(1).verdict()
     assert summary(verdict) == ("infra", "suspected", "container.disk_full", 1)
+
+
+def test_a_disk_that_a_tool_on_the_host_may_have_filled_blames_nobody() -> None:
+    verdict = full(Scene().call(), layer=40 * MIB).call(tools=0).end(1).verdict()
+    assert summary(verdict)[0] == "indeterminate"
+    assert ended(verdict) == ("container.disk_full", "proved", 1)
 
 
 def test_a_disk_that_was_full_before_any_reply_is_infra() -> None:
     told = full(Scene(), at_start=True, layer=None)
+    told.s += 1.0
     verdict = told.call().ran(1).call(tools=0).end(1).verdict()
     assert summary(verdict) == ("infra", "suspected", "container.disk_full", 1)
 
@@ -167,9 +186,9 @@ def test_a_fill_that_was_not_counted_or_lies_between_blames_nobody(layer: int | 
 
 
 def test_what_another_container_of_the_trial_may_have_written_blames_nobody() -> None:
-    told = Scene()
+    told = asked()
     told.tell(ContainerSeen(container_id="c" * 64, role="service"), told.events)
-    verdict = full(told.call(), layer=40 * MIB).call(tools=0).end(1).verdict()
+    verdict = full(told, layer=40 * MIB).call(tools=0).end(1).verdict()
     assert summary(verdict)[0] == "indeterminate"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from fairtrial.middleware.core.observations import ContainerSeen
 from fairtrial.middleware.core.records import Blame
-from tests.middleware.attribution.scene import Scene, ended, summary
+from tests.middleware.attribution.scene import BOX, Scene, ended, summary
 
 
 def begun(**counters: object) -> Scene:
@@ -24,6 +25,17 @@ def test_processes_that_wait_at_a_limit_without_a_killer_are_one_too() -> None:
     told = begun(memory_under_oom=False)
     told.read("change", memory_under_oom=True)
     assert summary(told.ran(1).call(tools=0).end(1).verdict())[2] == "container.memory_denied"
+
+
+def test_hits_of_a_limit_whose_killer_is_switched_off_are_refusals() -> None:
+    told = Scene()
+    told.tell(
+        ContainerSeen(container_id=BOX, role="main", memory_limit=told.limit, oom_kill_disabled=True), told.events
+    )
+    told.also |= {"memory_max_hits": 0}
+    told.read("baseline").call()
+    told.also["memory_max_hits"] = 167
+    assert summary(told.read("change").ran(1).call(tools=0).end(1).verdict())[2] == "container.memory_denied"
 
 
 def test_an_exhausted_limit_that_a_kill_followed_is_the_kill() -> None:

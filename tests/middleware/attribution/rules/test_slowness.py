@@ -80,7 +80,7 @@ def test_the_largest_loss_is_told_and_not_the_sum() -> None:
 
 
 @pytest.mark.parametrize(
-    ("host", "moved", "cause"),
+    "host, moved, cause",
     [
         ({"cpu_busy_s": 190.0}, {"psi_cpu": 60.0, "cpu_used": 20.0}, "node.contention"),
         ({"steal_s": 60.0}, {}, "node.contention"),
@@ -94,7 +94,7 @@ def test_what_the_node_took_is_told_as_the_nodes(host: dict[str, object], moved:
 
 
 @pytest.mark.parametrize(
-    ("host", "moved"),
+    "host, moved",
     [
         ({"cpu_busy_s": 190.0}, {"psi_cpu": 60.0, "cpu_used": 185.0}),
         ({"cpu_busy_s": 50.0}, {"psi_cpu": 60.0, "cpu_used": 5.0}),

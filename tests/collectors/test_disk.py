@@ -1,0 +1,87 @@
+"""Room on the file systems of a process: this very one, its mounts, and bad paths."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from fairtrial.collectors.disk import DiskProbe
+from fairtrial.middleware.core.observations import DiskFull, Subject
+from tests.collectors.keep import Kept
+
+
+def process(folder: Path, *mounts: str) -> Path:
+    """A /proc with one process whose root is a folder; `mounts` are lines of its mountinfo."""
+    proc = folder / "proc"
+    (proc / "7").mkdir(parents=True)
+    (folder / "root").mkdir()
+    (proc / "7" / "mountinfo").write_text("\n".join(mounts) + "\n")
+    (proc / "7" / "root").symlink_to(folder / "root")
+    return proc
+
+
+def line(point: str, fs_type: str, options: str = "rw") -> str:
+    return f"30 23 0:30 / {point} rw - {fs_type} none {options}"
+
+
+def probe(proc: Path, kept: Kept) -> DiskProbe:
+    return DiskProbe(kept.source("collector.cgroup"), Subject(), "c", proc=proc, pid=7)
+
+
+def test_a_file_system_with_room_is_not_told(tmp_path: Path) -> None:
+    kept = Kept()
+    it = probe(process(tmp_path, line("/", "overlay"), line("/proc", "proc")), kept)
+    it.look()
+    it.look("call_started")
+    assert kept.all == []
+    it.close()
+    it.close()
+    it.look()
+
+
+def test_a_process_that_is_gone_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        DiskProbe(Kept().source("x"), Subject(), "c", proc=tmp_path, pid=9)
+
+
+def test_a_mount_point_that_became_a_link_leads_nowhere(tmp_path: Path) -> None:
+    """The agent's own folders are not followed out of its root."""
+    kept = Kept()
+    proc = process(tmp_path, line("/data", "tmpfs"))
+    (tmp_path / "root" / "data").symlink_to("/dev")
+    it = probe(proc, kept)
+    it.look()
+    assert kept.of(DiskFull) == []
+    it.close()
+
+
+@pytest.mark.root
+def test_what_a_container_fills_is_told_once_and_again_after_there_was_room(tmp_path: Path) -> None:
+    """/proc of this very process, whose mounts the test adds to."""
+    folder = tmp_path / "t"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "none", folder], check=False).returncode:
+        pytest.skip("no tmpfs can be mounted here")
+    kept = Kept()
+    try:
+        proc = process(tmp_path / "p", line("/", "tmpfs"))
+        (proc / "7" / "root").unlink()
+        (proc / "7" / "root").symlink_to(folder)
+        it = probe(proc, kept)
+        it.look()
+        (folder / "f").write_bytes(bytes(256 << 10))
+        it.look("call_started")
+        it.look()
+        (told,) = kept.of(DiskFull)
+        assert (told.mount, told.free, told.at_start, told.edge) == ("/", 0, False, "call_started")
+        assert told.layer_bytes == told.size == 256 << 10
+        (folder / "f").unlink()
+        it.look()
+        (folder / "f").write_bytes(bytes(256 << 10))
+        it.look()
+        assert len(kept.of(DiskFull)) == 2
+        it.close()
+    finally:
+        subprocess.run(["umount", "-l", folder], check=False)
