@@ -446,6 +446,9 @@ class ObservedTrial:
     def _complaints(self, record: bytes | None) -> list[str]:
         """What did not go as it should, for the end of the run; `record` is written to the file of `--json`."""
         lines: list[str] = []
+        if self._facts.too_many and self._hello.run is not None:
+            lines.append(f"{PREFIX}the run is too large for its trials to be told apart.")
+            lines.append("  It stands as one trial. Run its tasks in several parts under one --run name.")
         engine = self._unwatched_engine()
         if engine is not None:
             lines.append(f"{PREFIX}containers were not watched: {engine}")
