@@ -34,6 +34,7 @@ from fairtrial.middleware.core.observations import (
     GapSeen,
     MutationSeen,
     Note,
+    Observation,
     TrialEnded,
     TrialStarted,
 )
@@ -141,7 +142,7 @@ class ObservedTrial:
             begun=begun,
             keep=KEPT_OBSERVATIONS,
             sealed=True,
-            also=self._facts.take,
+            also=self._look,
         )
         self._source = self._book.source
         secret = secret_of(Path(hello.store))
@@ -356,6 +357,14 @@ class ObservedTrial:
             if self._hello.json == STDOUT:
                 answer["record"] = record.decode()
             await send(self._link, self._journal, feed.Kind.VERDICT, answer)
+
+    def _look(self, observation: Observation) -> None:
+        """What may tell trials apart; a fault in it leaves the run one trial."""
+        try:
+            self._facts.take(observation)
+        except Exception as error:  # noqa: BLE001 - nothing may keep an observation from its book
+            self._facts.too_many = True
+            self._journal.note(RecordIgnored(label="facts", detail=repr(error)))
 
     def _parted(self) -> Parting | None:
         """Whether the command ran several trials, as far as can be told now."""

@@ -300,12 +300,10 @@ class AttemptStarted(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
-    container_id: str | None = None
-    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
-    peer: str | None = None
-    """The client's address without its port, or "unix"."""
     named: str | None = None
     """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
 
 
 class AttemptEnded(Value, frozen=True, kw_only=True):
@@ -331,12 +329,10 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
-    container_id: str | None = None
-    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
-    peer: str | None = None
-    """The client's address without its port, or "unix"."""
     named: str | None = None
     """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0
@@ -431,14 +427,12 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     network_mode: str | None = None
     strangers: int | None = None
     """Role "own": processes in the same cgroup that belong neither to the command nor to fairtrial."""
+    trial_mark: str | None = None
+    """`FAIRTRIAL_TRIAL` or the label that it was created with: whoever created it called its trial so."""
     restarts: int | None = None
     """How often the engine's restart policy had started it again by then."""
     own_pid_namespace: bool | None = None
     """False: a process of the host or of another container that it shares its namespace with can kill its first one."""
-    addresses: list[str] = []
-    """Its own in the engine's networks; none with the host's network."""
-    trial_mark: str | None = None
-    """`FAIRTRIAL_TRIAL` or the label that it was created with: whoever created it called its trial so."""
     join: str | None = None
     """How it was tied to this trial: started_after | label | env | only_trial | own."""
 

@@ -4,7 +4,7 @@ In: the `RunFacts` of one run.  Out: a `Parting`, or None where it stays one tri
 answer, whatever order they came in.  What this module does not do: write anything, or judge.
 
 What places a call, the strongest first; what contradicts a stronger mark counts for nothing:
-1. the container that it came from, by address, and the mark (`FAIRTRIAL_TRIAL`, label) that its maker gave it;
+1. the container that it came from, by the engine's word; the mark (`FAIRTRIAL_TRIAL`, label) that its maker gave;
 2. the name that the client gave, in the path, a header or baggage.  A name that belongs to another container is none;
 3. the client's session, with its subagents;
 4. the conversation (`chains.py`).
@@ -130,12 +130,9 @@ class _Parter:
 
     def _worth_it(self, calls: list[CallFacts]) -> bool:
         """Most runs are one trial: one session and no name, or one container and few calls, need no look."""
-        if len(self._boxes) > 1 or any(call.named or call.peer in self._addresses() for call in calls):
+        if len(self._boxes) > 1 or any(call.named or call.container for call in calls):
             return True
         return self._named and len(calls) > 1
-
-    def _addresses(self) -> set[str]:
-        return {address for boxes in self._boxes.values() for box in boxes for address in box.addresses}
 
     # --- 1 to 4: calls --------------------------------------------------------------------------------------------
 
@@ -200,18 +197,9 @@ class _Parter:
         return tops
 
     def _from(self, call: CallFacts) -> Group | None:
-        """The box that the call came from; an address may belong to one container after another."""
-        if call.peer is None:
-            return None
-        found = {
-            group
-            for group, boxes in self._boxes.items()
-            for box in boxes
-            if call.peer in box.addresses
-            and box.since_ns - SLACK_NS <= call.started_ns
-            and call.started_ns <= (self._facts.over_ns(box.id) or call.started_ns) + SLACK_NS
-        }
-        return next(iter(found)) if len(found) == 1 else None
+        """The box that the call came from."""
+        box = self._facts.boxes.get(call.container or "")
+        return None if box is None or box.id == OWN else _box_group(box)
 
     # --- conversations inside others -------------------------------------------------------------------------------
 
@@ -283,10 +271,16 @@ class _Parter:
                     continue
                 if spans is None or not any(_within(spans, at_ns) for at_ns in moments):
                     left[group].append(key)
-        for group, keys in left.items():
-            rivals = [other for other, others in left.items() if other != group and set(keys) & set(others)]
-            if len(keys) == 1 and not rivals and open_calls[keys[0]] is not None:
-                self._own(group, keys[0])
+        # As many boxes as conversations: each has its own, so one that is found is nobody else's.
+        each_has_one = len(left) == len(bare)
+        while single := next((group for group, keys in left.items() if len(keys) == 1), None):
+            key = left.pop(single)[0]
+            rivals = [group for group, keys in left.items() if key in keys]
+            contested = any(len(left[group]) == 1 for group in rivals)
+            for group in rivals:
+                left[group].remove(key)
+            if open_calls[key] is not None and not contested and (each_has_one or not rivals):
+                self._own(single, key)
 
     def _join_alone(self) -> None:
         """One environment of a harness, and one conversation, alone with each other from begin to end."""

@@ -63,7 +63,8 @@ class CallFacts:
     request: RequestFacts
     reply: ReplyFacts | None = None
     ok: bool = False
-    peer: str | None = None
+    container: str | None = None
+    """Where it came from, by the engine's word."""
     named: str | None = None
 
     @property
@@ -80,7 +81,6 @@ class BoxFacts:
     name: str | None = None
     project: str | None = None
     mark: str | None = None
-    addresses: frozenset[str] = frozenset()
     since_ns: int
 
 
@@ -188,7 +188,7 @@ class RunFacts:
                 attempt=value.attempt,
                 started_ns=observation.wall_ns if isinstance(value, AttemptStarted) else value.started_wall_ns,
                 request=value.request,
-                peer=value.peer,
+                container=value.container_id,
                 named=value.named,
             )
         if isinstance(value, AttemptEnded):
@@ -242,7 +242,6 @@ class RunFacts:
         box.project = value.labels.get("com.docker.compose.project") or box.project
         if value.trial_mark not in {None, self.root}:
             box.mark = value.trial_mark
-        box.addresses |= frozenset(value.addresses)
 
     def _keep(self, key: Key, observation: Observation) -> None:
         self._row_count += 1
