@@ -1,12 +1,12 @@
 """The witness of who sent a request: calls of processes that the agent's own process had started are a tool's.
 
-In: the main calls of a trial, each attempt with the process that opened its connection (`Sender`), where somebody
-looked in time.  Out: the calls without what a tool sent, the tool's own calls, and the ids of calls whose sender cannot
+In: the main calls of a trial, each attempt with the process that opened its connection (`Sender`), where the relay
+looked (on this machine, a few dozen connections a second).  Out: the calls without what a tool sent, the tool's own calls, and the ids of calls whose sender cannot
 be placed.  The agent's own processes are those that asked before any reply could have set a tool to work.
 - a *tool's*: another process, and one of the agent's own is among its parents: whatever it says of itself (the agent's
   session, its pending tool results), it is no call of the agent's;
-- *unplaced*: another process whose parents lead past the agent's (a tool that cut itself loose is handed to PID 1):
-  what fails there proves nothing;
+- *unplaced*: another process that is none of the run's own (a tool that cut itself loose is handed to PID 1): what
+  fails there proves nothing;
 - the agent's: all else, such as the next process of a launcher that starts one per step.
 What it deliberately does not do: doubt a call whose sender nobody saw.  Then all rests on what the request says
 (`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its own passes for the
@@ -23,9 +23,6 @@ from dataclasses import dataclass, replace
 from fairtrial.middleware.attribution.calls_seen import asked_of
 from fairtrial.middleware.attribution.seen import AttemptSeen, CallSeen
 from fairtrial.middleware.core.observations import Sender
-
-_INIT = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witnessed:
@@ -87,8 +84,8 @@ def _is_tools(sender: Sender | None, agents: Sequence[Sender]) -> bool:
 def _is_loose(sender: Sender | None, agents: Sequence[Sender]) -> bool:
     if sender is None or any(_same(sender, agent) for agent in agents):
         return False
-    launchers = {agent.parents[0] for agent in agents if agent.parents} - {_INIT}
-    return launchers.isdisjoint(sender.parents)
+    launchers = {agent.parents[0] for agent in agents if agent.parents}
+    return bool(launchers) and launchers.isdisjoint(sender.parents)
 
 
 def _with(call: CallSeen, kept: tuple[AttemptSeen, ...]) -> CallSeen:

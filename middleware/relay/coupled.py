@@ -80,6 +80,16 @@ class Pair(Downward):
         self._settle()
         self._client.reset_when_delivered()  # an upstream before this one may have answered
 
+    def _say_sender(self) -> None:
+        """Tell who is at the client's end: the request has been passed on, and nothing of an answer was read yet, so
+        the client is there still."""
+        try:
+            sender = self._relay.senders.of(*self._client.ends())
+        except OSError:
+            return
+        if sender is not None:
+            self._json(Kind.SENDER, sender)
+
     def _dialled(self, link: Link, report: DialReport) -> None:
         self._upstream = link
         link.on_data = self._upstream_data
@@ -96,6 +106,7 @@ class Pair(Downward):
         if self._eof_pending and not self._held_bytes:
             link.finish()
         self._json(Kind.DIAL, report.as_json(), self._msg)
+        self._say_sender()
         self._resume(Pause.DIALLING)
         if not self._client.blocked:  # by a response of the upstream before this one
             link.resume()

@@ -23,6 +23,7 @@ from fairtrial.middleware.relay.ends import HangupWatch, Link
 from fairtrial.middleware.relay.feed import FeedSender, LoopLag
 from fairtrial.middleware.relay.model import ModelDoor
 from fairtrial.middleware.relay.pair import PairState
+from fairtrial.middleware.relay.senders import Senders
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
 
@@ -103,6 +104,7 @@ class Relay:
         self.feed = feed
         self.feed.before_hand_over = self._observe_streams
         self.counters = Counters()
+        self.senders = Senders()
         self.doors: list[Door] = []
         self._tokens: dict[str, str] = {}
         self.generation = 0

@@ -6,10 +6,10 @@ from fairtrial.middleware.core.observations import ReplyFacts, Sender
 from tests.middleware.attribution.scene import Scene, ended, summary
 
 LAUNCHER, AGENT, SHELL, TOOL = 50, 100, 200, 201
-ME = Sender(pid=AGENT, start_ticks=10, parents=[LAUNCHER, 1])
-MY_TOOL = Sender(pid=TOOL, start_ticks=90, parents=[SHELL, AGENT, LAUNCHER, 1])
-LOOSE = Sender(pid=TOOL, start_ticks=90, parents=[1])
-NEXT = Sender(pid=120, start_ticks=95, parents=[LAUNCHER, 1])
+ME = Sender(pid=AGENT, start_ticks=10, parents=[LAUNCHER])
+MY_TOOL = Sender(pid=TOOL, start_ticks=90, parents=[SHELL, AGENT, LAUNCHER])
+LOOSE = Sender(pid=0, start_ticks=0, parents=[])
+NEXT = Sender(pid=120, start_ticks=95, parents=[LAUNCHER])
 
 
 def asked_by(told: Scene, sender: Sender | None) -> Scene:
@@ -66,7 +66,7 @@ def test_a_sender_that_nobody_saw_is_not_doubted() -> None:
 
 
 def test_a_process_of_the_agents_pid_that_was_born_later_is_another() -> None:
-    again = Sender(pid=AGENT, start_ticks=99, parents=[SHELL, 1])
+    again = Sender(pid=AGENT, start_ticks=99, parents=[])
     assert forged(again).end(1).verdict().grade == "suspected"
 
 
