@@ -5,12 +5,13 @@ looked (on this machine, a few dozen connections a second).  Out: the calls with
 be placed.  The agent's own processes are those that asked before any reply could have set a tool to work.
 - a *tool's*: another process, and one of the agent's own is among its parents: whatever it says of itself (the agent's
   session, its pending tool results), it is no call of the agent's;
-- *unplaced*: another process that is none of the run's own (a tool that cut itself loose is handed to PID 1): what
-  fails there proves nothing;
-- the agent's: all else, such as the next process of a launcher that starts one per step.
-What it deliberately does not do: doubt a call whose sender nobody saw.  Then all rests on what the request says
-(`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its own passes for the
-agent, as before.
+- *unplaced*: a call without an attempt of a process that is known to be the agent's, though those are known: none of the
+  run's own (a tool that cut itself loose is handed to PID 1), or one that was not looked at.  What fails there proves
+  nothing;
+- the agent's: its own processes, and the next process of a launcher that starts one per step.
+Where no sender of the agent's was seen (an agent in a container, or behind `serve`), nothing is told: then all rests on
+what the request says (`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its
+own passes for the agent.
 
 **Source:** design page VERDICTS.md section 8.
 """
@@ -24,6 +25,7 @@ from fairtrial.middleware.attribution.calls_seen import asked_of
 from fairtrial.middleware.attribution.seen import AttemptSeen, CallSeen
 from fairtrial.middleware.core.observations import Sender
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witnessed:
     """What the senders tell."""
@@ -33,7 +35,7 @@ class Witnessed:
     tools: list[CallSeen]
     """Calls of which every attempt was a tool's."""
     unplaced: frozenset[str]
-    """Ids of calls of a process that is neither the agent's nor known to be a tool's."""
+    """Ids of calls of which no attempt is known to be the agent's own, though its processes are known."""
 
 
 def witnessed(calls: Sequence[CallSeen]) -> Witnessed:
@@ -51,7 +53,7 @@ def witnessed(calls: Sequence[CallSeen]) -> Witnessed:
             continue
         if len(kept) != len(call.attempts):
             call = _with(call, kept)
-        if any(_is_loose(a.value.sender, agents) for a in kept):
+        if kept and not any(_is_agents(a.value.sender, agents) for a in kept):
             unplaced.add(call.id)
         own.append(call)
     return Witnessed(calls=own, tools=tools, unplaced=frozenset(unplaced))
@@ -81,11 +83,11 @@ def _is_tools(sender: Sender | None, agents: Sequence[Sender]) -> bool:
     return any(agent.pid in sender.parents for agent in agents)
 
 
-def _is_loose(sender: Sender | None, agents: Sequence[Sender]) -> bool:
-    if sender is None or any(_same(sender, agent) for agent in agents):
+def _is_agents(sender: Sender | None, agents: Sequence[Sender]) -> bool:
+    if sender is None:
         return False
     launchers = {agent.parents[0] for agent in agents if agent.parents}
-    return bool(launchers) and launchers.isdisjoint(sender.parents)
+    return any(_same(sender, agent) for agent in agents) or not launchers.isdisjoint(sender.parents)
 
 
 def _with(call: CallSeen, kept: tuple[AttemptSeen, ...]) -> CallSeen:

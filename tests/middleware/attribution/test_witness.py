@@ -60,9 +60,25 @@ def test_a_process_that_cut_itself_loose_proves_nothing() -> None:
     assert ended(forged(LOOSE).end(1).verdict()) == ("model_api.server_error", "suspected", 2)
 
 
-def test_a_sender_that_nobody_saw_is_not_doubted() -> None:
+def test_a_sender_that_was_not_looked_at_proves_nothing_where_the_agents_is_known() -> None:
+    """A tool may open so many connections that the next is not looked at."""
+    assert summary(forged(None).end(1).verdict()) == ("infra", "suspected", "model_api.server_error", 2)
+
+
+def test_where_no_sender_was_seen_nothing_is_told() -> None:
     """Innocent, and the hole that is left: said in the module."""
-    assert summary(forged(None).end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
+    told = Scene().call().ran(None, seconds=0.1)
+    for _ in range(2):
+        told.attempt(ReplyFacts(status=500, provider_id=True), outcome="error").waited(0.2)
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
+
+
+def test_one_attempt_that_is_surely_the_agents_speaks_for_the_call() -> None:
+    told = asked_by(Scene().call(), ME).ran(0)
+    for sender in (None, ME, None):
+        told.attempt(ReplyFacts(status=529, provider_id=True), outcome="error")
+        asked_by(told, sender).waited(0.2)
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.overloaded", 2)
 
 
 def test_a_process_of_the_agents_pid_that_was_born_later_is_another() -> None:
