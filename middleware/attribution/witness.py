@@ -1,17 +1,21 @@
 """The witness of who sent a request: calls of processes that the agent's own process had started are a tool's.
 
 In: the main calls of a trial, each attempt with the process that opened its connection (`Sender`), where the relay
-looked (on this machine, a few dozen connections a second).  Out: the calls without what a tool sent, the tool's own calls, and the ids of calls whose sender cannot
-be placed.  The agent's own processes are those that asked before any reply could have set a tool to work.
+looked (on this machine, a few dozen connections a second).  Out: the calls without what a tool sent, the tool's own
+calls, and the ids of calls whose sender cannot be placed.  The agent's own processes are those that asked before any
+reply could have set a tool to work.
 - a *tool's*: another process, and one of the agent's own is among its parents: whatever it says of itself (the agent's
   session, its pending tool results), it is no call of the agent's;
-- *unplaced*: a call without an attempt of a process that is known to be the agent's, though those are known: none of the
-  run's own (a tool that cut itself loose is handed to PID 1), or one that was not looked at.  What fails there proves
-  nothing;
+- *unplaced*: a call without an attempt of a process that is known to be the agent's, though those are known: none of
+  the run's own (a tool that cut itself loose is handed to PID 1), or one that was not looked at.  What fails there
+  proves nothing;
 - the agent's: its own processes, and the next process of a launcher that starts one per step.
 Where no sender of the agent's was seen (an agent in a container, or behind `serve`), nothing is told: then all rests on
 what the request says (`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its
 own passes for the agent.
+
+How it can be wrong: an agent that asks once itself and then leaves the work to programs that it starts has their calls
+taken for a tool's; what fails there is then never infra, and where it was the last word the trial is indeterminate.
 
 **Source:** design page VERDICTS.md section 8.
 """

@@ -40,10 +40,20 @@ def test_what_a_tool_sent_in_the_agents_name_is_never_infra(status: int) -> None
 def test_a_tools_call_beside_a_trial_that_went_on_is_said_and_is_the_models() -> None:
     verdict = asked_by(asked_by(forged(MY_TOOL).call(), ME).ran(1).call(tools=0), ME).end(1).verdict()
     assert verdict.blame == "model"
-    assert "1 call at the door came from a process that the agent had started" in verdict.sentence or (
-        "at the door" not in verdict.sentence
-    )
     assert verdict.present == []
+
+
+def test_a_tools_own_step_is_said_of_a_trial_that_went_on() -> None:
+    told = forged(MY_TOOL)
+    told.turns += 1
+    verdict = asked_by(asked_by(told.call(), ME).ran(1).call(tools=0), ME).end(1).verdict()
+    assert verdict.blame == "model"
+    assert "1 call at the door came from a process that the agent had started" in verdict.sentence
+
+
+def test_a_tools_failed_call_as_the_last_word_leaves_the_trial_open() -> None:
+    """It may have been a part of the agent, which it had started to do its work."""
+    assert forged(MY_TOOL).end(1).verdict().blame == "indeterminate"
 
 
 def test_the_same_of_the_agents_own_process_is_proved() -> None:
