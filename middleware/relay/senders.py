@@ -21,7 +21,7 @@ import socket
 import struct
 from collections.abc import Callable, Iterator
 from time import monotonic, thread_time
-from typing import Final
+from typing import Final, TypeGuard
 
 PER_SECOND: Final = 40.0
 """Looks a second at most; in a burst as many at once."""
@@ -148,5 +148,5 @@ class Senders:
         return {"pid": pid, "start_ticks": int(fields[19]), "parents": line}
 
 
-def _is_loopback(address: object) -> bool:
+def _is_loopback(address: object) -> TypeGuard[Address]:
     return isinstance(address, tuple) and len(address) == 2 and str(address[0]).startswith("127.")
