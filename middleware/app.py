@@ -23,7 +23,6 @@ import msgspec
 
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.facade import Collectors
-from fairtrial.collectors.senders import Senders
 from fairtrial.middleware.closing import gate_answer, recover_orphans
 from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.config import Thresholds
@@ -152,7 +151,6 @@ class ObservedTrial:
             Source("door.model", self._book.take, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
-            sender_of=Senders().of,
             keys=None if secret is None else KeyDigest(secret),
             at=begun,
         )

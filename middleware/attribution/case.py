@@ -275,13 +275,14 @@ class Case:
     @property
     def failed_beside(self) -> list[CallSeen]:
         """Failed calls that may have been a tool's, of conversations that did not get through later."""
+        beside = [*self.others, *self.by_tools]
         last_good: dict[str | None, int] = {}
-        for call in self.others:
+        for call in beside:
             if call.completed:
                 last_good[call.request.first_user_digest] = call.started_ns
         return [
             c
-            for c in self.others
+            for c in beside
             if not c.completed and last_good.get(c.request.first_user_digest, c.started_ns) <= c.started_ns
         ]
 

@@ -184,10 +184,11 @@ class Sender(Record, frozen=True, kw_only=True):
     """The process that opened a connection to a door, as the kernel told it while the connection was open."""
 
     pid: int
+    """0: none of the processes that descend from the run's."""
     start_ticks: int
     """Clock ticks since boot: tells a reused pid from the first one."""
     parents: list[int] = []
-    """Pids of its parents, nearest first."""
+    """Pids of its parents up to the run's own process, nearest first."""
 
 
 class RequestFacts(Record, frozen=True, kw_only=True):
