@@ -395,5 +395,6 @@ def test_what_waits_for_a_silent_engine_passes_as_it_was_after_its_time(
             assert client.recv(12) == b"HTTP/1.1 201"
         rig.no_pair_open()
     assert engine.envs() == [[f"A={rig.door.url(TOKEN)}"]]
-    why = "the engine was asked about its network, and it did not answer in 0.2 s"
-    assert notes == [("bridge.out_of_reach", f"A leads nowhere in a container of this run: {why}.")]
+    ((event, text),) = notes
+    assert event == "bridge.out_of_reach"
+    assert text.startswith("A leads nowhere in a container of this run: the engine was asked about its network, and ")
