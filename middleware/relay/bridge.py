@@ -35,7 +35,7 @@ from fairtrial.middleware.relay.heads import RequestHead
 from fairtrial.middleware.relay.model import ModelDoor
 from fairtrial.middleware.relay.relay import Relay, tcp_listener
 from fairtrial.middleware.relay.route import Admission, Thinking
-from fairtrial.middleware.relay.settings import Upstream
+from fairtrial.middleware.relay.settings import ProxySettings, Upstream
 
 _TOKEN: Final = re.compile(r"/t/([0-9a-f]{32})")
 _THINK_S: Final = 30.0
@@ -146,9 +146,10 @@ class Bridge:
         self._relay.counters.edited += 1
         for value, url in new.items():
             self._tell(value, url, place, container)
-        if asked.proxy is not None and place.gateway not in asked.no_proxy:
-            text = f"It has {asked.proxy} and no no_proxy for {place.gateway}: its model calls may go to that proxy"
-            self._note("bridge.proxy", f"{text} and not to the door.")
+        excepted = ProxySettings(no_proxy=asked.no_proxy).bypasses(place.gateway, ours[0].port)
+        if asked.proxy is not None and not excepted:
+            text = f"A container of this run has {asked.proxy}, and its no_proxy does not except {place.gateway}"
+            self._note("bridge.proxy", f"{text}: its model calls may go to that proxy and not to the door.")
         return container_env.rewritten(asked, new)
 
     def _tell(self, value: DoorValue, url: str, place: Place, container: str | None) -> None:

@@ -92,3 +92,4 @@ def test_two_trials_at_once_are_told_apart_by_their_containers(docker_engine: En
     assert len(boxes) == 2, under.told()
     counted = {box: sum(call.container_id == box and call.role != "probe" for call in calls) for box in boxes}
     assert set(counted.values()) == {2}, under.told()
+    assert all(tool.exec_id is None for step in under.trial.steps for tool in step.tools), "one's set-up is no tool"
