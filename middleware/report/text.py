@@ -117,6 +117,8 @@ def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False) ->
             "CONNECTIONS",
             *table_lines(connection_rows(trial.connections), width=width if cut_tables else None),
         ]
+    if inside := _inside(trial):
+        lines += wrapped(f"calls came from inside: {inside}", width)
     if trial.unassigned:
         counts = ", ".join(f"{printable(name)} {count}" for name, count in sorted(trial.unassigned.items()))
         lines.append(f"  not assigned to this trial: {counts}")
@@ -209,6 +211,16 @@ def _side_calls(calls: list[Call]) -> str:
     for call in calls:
         counts[call.role] = counts.get(call.role, 0) + 1
     return ", ".join(f"{role} ×{count}" for role, count in sorted(counts.items()))
+
+
+def _inside(trial: Trial) -> str:
+    """Containers from which model calls came, with how many."""
+    names = {use.id: use.name for step in trial.steps for use in step.containers if use.name}
+    counts: dict[str, int] = {}
+    for call in (*(call for step in trial.steps for call in step.calls), *trial.side_calls):
+        if call.container_id is not None:
+            counts[call.container_id] = counts.get(call.container_id, 0) + 1
+    return ", ".join(f"{printable(names.get(c, c[:12]))} ×{count}" for c, count in counts.items())
 
 
 def _coverage(coverage: Coverage, width: int) -> list[str]:
