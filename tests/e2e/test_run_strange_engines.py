@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 
 from fairtrial.middleware.core.records import Blame
-from fairtrial.middleware.demo.script import Step, say, shell
-from fairtrial.middleware.demo.standin import running_standin
-from tests.e2e import clients
+from fairtrial.middleware.demo.script import say, shell
 from tests.e2e.engine import Engine
-from tests.e2e.outside import Outside, wait_for
-from tests.e2e.under import Under, run_under
+from tests.e2e.outside import Outside, run_on_host, wait_for
 
 DONE = say("Done.")
 
@@ -48,18 +45,6 @@ def engine_that_says(version: dict[str, str]) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-AGENT = (sys.executable, "-m", "fairtrial.middleware.demo.agent")
-
-
-def run_on_host(script: Sequence[Step], docker_host: str, folder: Path, command: Sequence[str] = AGENT) -> Under:
-    """The demo's agent with its tools on the host."""
-    for part in ("home", "project"):
-        (folder / part).mkdir()
-    with running_standin(script) as server:
-        environment = clients.clean_environment(folder / "home", ANTHROPIC_BASE_URL=server.url, DOCKER_HOST=docker_host)
-        return run_under(command, environment, folder / "project", kept=folder / "kept")
 
 
 @pytest.mark.parametrize(
