@@ -20,13 +20,13 @@ ENDING: Final = frozenset({"kill", "stop", "restart", "remove"})
 """Requests that end a container's life."""
 _BEFORE_NS: Final = 1_000_000_000
 """The runtime's clock and ours may differ by so much."""
-_EVENTS: Final = "collector.docker_events"
-_SAME_NS: Final = 1_000_000_000
 _COMPOSE: Final = ("com.docker.compose.project", "com.docker.compose.service")
 _ENGINE_NS: Final = 10_000_000_000
 """An engine that goes or comes back deals with its containers within this."""
 _AFTER_NS: Final = 11_000_000_000
 """A stop whose client has left is still carried out: 10 s of patience are the runtime's default."""
+_EVENTS: Final = "collector.docker_events"
+_SAME_NS: Final = 1_000_000_000
 
 
 def in_time(case: Case, placed: Placed) -> bool:
