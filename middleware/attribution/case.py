@@ -27,6 +27,7 @@ from fairtrial.middleware.core.observations import (
     ExecEnded,
     ExecStarted,
     GapSeen,
+    HarnessOutcome,
     HostCounters,
     KernelOomKill,
     Note,
@@ -40,6 +41,7 @@ from fairtrial.middleware.core.records import (
     Answer,
     Call,
     CallRole,
+    EndedAs,
     Evidence,
     Outcome,
     PhaseName,
@@ -173,6 +175,11 @@ class Case:
     def __init__(self, assembly: Assembly) -> None:
         self.trial: Trial = assembly.trial
         self.options: dict[str, object] = {}
+        self._begun = False
+        self.said_ended_as: EndedAs | None = None
+        """How the harness says that the trial ended."""
+        self.imported: list[Placed] = []
+        """What harnesses booked."""
         self.ended: tuple[Placed, TrialEnded] | None = None
         self.containers: dict[str, ContainerCase] = {}
         self.kills: list[KillGroup] = []
@@ -262,6 +269,10 @@ class Case:
                 self.doors.append((placed, value))
             case TrialStarted():
                 self.options = value.options
+                self._begun = True
+            case HarnessOutcome():
+                self.imported.append(placed)
+                self.said_ended_as = self.said_ended_as or value.ended_as
             case TrialEnded():
                 self.ended = (placed, value)
             case _:
@@ -336,6 +347,11 @@ class Case:
             for c in self.others
             if not c.completed and last_good.get(c.request.first_user_digest, c.started_ns) <= c.started_ns
         ]
+
+    @property
+    def only_imported(self) -> bool:
+        """Known from a harness's files alone: nothing of it was observed."""
+        return not self._begun and bool(self.trial.booked)
 
     # --- questions ---------------------------------------------------------------------------------------------
 
