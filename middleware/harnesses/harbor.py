@@ -24,6 +24,7 @@ from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName, TimeL
 from fairtrial.middleware.harnesses.atif import Trajectory, read_trajectory
 from fairtrial.middleware.harnesses.base import Adapter, Booked, Keys, Reading
 from fairtrial.middleware.harnesses.files import read_bytes, read_json, shown, wall_ns
+from fairtrial.middleware.harnesses.keep import MARK
 from fairtrial.middleware.wire.redact import digest
 
 HARNESS: Final = "harbor"
@@ -139,6 +140,12 @@ class _Result(msgspec.Struct):
     """Only a job's own result.json has it."""
 
 
+class _Mark(msgspec.Struct):
+    """What `keep.py` writes beside the files of an attempt that Harbor deleted."""
+
+    attempt: int
+
+
 class _Version(msgspec.Struct):
     version: str | None = None
 
@@ -237,11 +244,14 @@ def _numbered(reading: Reading) -> Reading:
     by_task: dict[tuple[str | None, str | None, str | None, str | None], list[Booked]] = {}
     for one in reading.booked:
         told = one.outcome
+        if told.retried:
+            continue
         by_task.setdefault((told.job, told.task, told.agent, told.model), []).append(one)
     tries: dict[int, int] = {}
     for group in by_task.values():
         group.sort(key=lambda one: (one.outcome.started_ns or 0, one.outcome.label))
         tries |= {id(one): number for number, one in enumerate(group, 1) if len(group) > 1}
+    tries |= {id(one): one.outcome.try_ for one in reading.booked if one.outcome.retried and one.outcome.try_}
     reading.booked = [
         Booked(
             outcome=msgspec.structs.replace(one.outcome, try_=tries.get(id(one))),
@@ -323,6 +333,10 @@ def _trial(folder: Path, job: _Job, top: Path, *, result: Path | None = None) ->
             reading.note(shown(path, top), "unreadable" if found.value is None else "partial", found.trouble)
     outcome = _with_trajectory(_outcome(value, config, name, job, folder), trajectories)
     outcome = msgspec.structs.replace(outcome, complete=whole, files=files, marks=_marks(folder))
+    attempt = read_json(folder / MARK, _Mark).value
+    if attempt is not None:
+        identity = digest(f"{HARNESS}/{name}/attempt/{attempt.attempt}/{outcome.started_ns or ''}")
+        outcome = msgspec.structs.replace(outcome, retried=True, identity=identity, try_=attempt.attempt)
     keys = _keys(name, trajectories)
     reading.booked.append(Booked(outcome=outcome, keys=keys, program=("harbor",)))
     return reading
