@@ -121,6 +121,23 @@ def test_a_moment_belongs_to_the_phase_that_the_harness_timed() -> None:
     assert steps == [None, 1, None, None, None]
 
 
+def test_what_the_verifier_used_is_no_step_s() -> None:
+    tale = Story().begin()
+    tale.box()
+    tale.read("baseline", oom_kill=0, memory_peak=1 << 20)
+    tale.s = 1
+    tale.attempt(turns=0)
+    for at, kills in ((10, 0), (27, 1)):
+        tale.s = at
+        tale.read("change", oom_kill=kills, memory_peak=(8 + at) << 20, memory_peak_kind="exact")
+    tale.s = 35
+    tale.end(0)
+    before = assemble(tale.observations, TRIAL).trial.steps[-1].containers[0]
+    after = assemble([*tale.observations, told(phases=PHASES)], TRIAL).trial.steps[-1].containers[0]
+    assert (before.oom_kills, after.oom_kills) == (1, 0)
+    assert (after.memory_peak or 0) < (before.memory_peak or 0)
+
+
 def test_phases_limits_and_concurrency_stand_in_the_record() -> None:
     seen = told(phases=PHASES, time=TimeLimits(agent=900, source="harbor"), concurrency=4, memory_declared=1 << 30)
     trial = assemble([*story().observations, seen], TRIAL).trial
