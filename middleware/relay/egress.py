@@ -23,7 +23,7 @@ from typing import Final
 from fairtrial.middleware.relay.coupled import DoorPolicy
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.heads import RequestHead
-from fairtrial.middleware.relay.route import Gate, HeadRefused
+from fairtrial.middleware.relay.route import HeadRefused
 from fairtrial.middleware.relay.settings import Upstream
 
 LABEL: Final = "connect:egress"

@@ -104,6 +104,8 @@ def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False) ->
             for present in verdict.present:
                 text = f"{present.cause}{at_step(present.step)}: {present.why}"
                 lines += wrapped(text, width, hang=" " * 6)
+    if any(phase.source not in {None, "observed"} for phase in trial.phases):
+        lines += ["", "PHASES, as the harness timed them", *_phases(trial, width)]
     table = steps_table(trial, width=width if cut_tables else None)
     lines += ["", "STEPS", *table]
     marks = [f"{mark} {what}" for mark, what in PEAK_MARKS.values() if any(f" {mark}" in row for row in table)]
@@ -191,6 +193,23 @@ def _questions(verdict: Verdict) -> list[str]:
         line("did it end or distort a step?", asked.ended_or_distorted),
         line("would the outcome differ?", asked.outcome_differs),
     ]
+
+
+def _phases(trial: Trial, width: int) -> list[str]:
+    """Each phase with its length and what struck it, and the limits that were declared."""
+    parts: list[str] = []
+    for phase in trial.phases:
+        started, ended = wall_ns_of(phase.started), wall_ns_of(phase.ended)
+        lasted = "?" if started is None or ended is None else seconds((ended - started) / 1e9)
+        parts.append(f"{phase.name.value} {lasted}{because(None if phase.outcome == 'ended' else phase.outcome)}")
+    lines = wrapped(" · ".join(parts), width)
+    time = trial.limits.time
+    limits = (("agent", time.agent), ("tool", time.tool), ("verifier", time.verifier), ("set-up", time.setup))
+    declared = [f"{name} {seconds(value)}" for name, value in limits if value is not None]
+    at_once = trial.environment.concurrency_at_start
+    if at_once is not None:
+        declared.append(f"{plural(at_once, 'trial')} at once")
+    return [*lines, *wrapped(f"declared: {', '.join(declared)}", width)] if declared else lines
 
 
 def _evidence(kind: str, evidence: list[Evidence], width: int) -> list[str]:
