@@ -6,6 +6,7 @@ import pytest
 
 from fairtrial.collectors.parse.flat import find_flat
 from fairtrial.collectors.parse.proc import (
+    parse_busy_ticks,
     parse_cgroup,
     parse_load1,
     parse_mem_available,
@@ -92,3 +93,9 @@ def test_the_nodes_counters_are_found() -> None:
     assert available > 1 << 30
     assert parse_steal_ticks(read("stat_host.txt")) is not None
     assert parse_load1(b"0.52 0.4 0.3 1/200 7\n") == 0.52
+
+
+def test_work_of_all_cores_leaves_out_idle_waiting_and_stolen_time() -> None:
+    assert parse_busy_ticks(b"cpu  100 10 30 5000 70 5 5 900 0 0\ncpu0 1 1 1\n") == 150
+    assert parse_busy_ticks(b"cpu  100\n") is None
+    assert parse_busy_ticks(b"intr 1 2 3 4 5 6 7 8\n") is None
