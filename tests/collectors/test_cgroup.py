@@ -205,7 +205,7 @@ async def test_where_cgroups_are_mounted_read_only_kills_are_counted_by_sampling
         directory = places.places["memory"].path
         view = tmp_path / "view"
         view.mkdir()
-        mount = ["mount", "--bind", "-o", "ro", directory, view]
+        mount = ["mount", "--bind", "-o", "ro", str(directory), str(view)]
         if subprocess.run(mount, check=False, capture_output=True).returncode:
             pytest.skip("no read-only bind mount can be made here")
         try:

@@ -156,6 +156,13 @@ def _whose_tasks(
     filled = tasks >= limit * ctx.thresholds.own_share
     if filled and model >= ctx.thresholds.own_share * tasks:
         return Blame.MODEL, False, told
+    at_once = step >= ctx.thresholds.own_share * model and model >= (1 - ctx.thresholds.own_share) * tasks
+    if filled and at_once:
+        return (
+            Blame.MODEL,
+            False,
+            f"What the model's command had started grew to {step} of the {tasks} tasks there within this one step.",
+        )
     if _reached_before_any_reply(ctx, container):
         return (
             Blame.INFRA,
@@ -169,12 +176,6 @@ def _whose_tasks(
             Blame.INFRA,
             True,
             f"Most of them were gone a moment later ({tasks} were left), so whose they were is open.",
-        )
-    if model and step >= ctx.thresholds.own_share * model:
-        return (
-            Blame.MODEL,
-            False,
-            f"What the model's command had started grew to {step} of the {tasks} tasks there within this one step.",
         )
     return Blame.INFRA, model >= ctx.thresholds.others_share * tasks, told
 

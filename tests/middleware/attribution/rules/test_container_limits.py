@@ -71,6 +71,15 @@ def test_a_limit_that_harness_and_services_alone_had_reached_is_infra() -> None:
     assert "before any reply of the model had arrived" in verdict.sentence
 
 
+def test_a_bomb_after_harness_and_services_had_once_reached_the_limit_is_the_models_all_the_same() -> None:
+    told = Scene()
+    told.also |= {"pids_max_hits": 3, "pids_limit": 64}
+    told.read("change")
+    told.s += 1.0
+    verdict = hit(told.call(), first=40, last=40).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("model", "suspected", "container.pids_limit", 1)
+
+
 def test_tasks_that_mostly_others_had_started_are_infra_only_if_no_single_step_brought_the_rest() -> None:
     verdict = hit(begun(), first=20, last=2).call(tools=0).end(1).verdict()
     assert summary(verdict) == ("infra", "suspected", "container.pids_limit", 1)
