@@ -27,6 +27,7 @@ from fairtrial.middleware.core.observations import (
     DoorState,
     ExecEnded,
     ExecStarted,
+    FdLimit,
     GapSeen,
     HostCounters,
     KernelOomKill,
@@ -159,6 +160,7 @@ class ContainerCase:
     gone: tuple[Placed, ContainerGone] | None = None
     readings: list[tuple[Placed, CgroupReading]] = field(default_factory=list[tuple[Placed, CgroupReading]])
     pids_hits: list[tuple[Placed, PidsHit]] = field(default_factory=list[tuple[Placed, PidsHit]])
+    fd_limits: list[tuple[Placed, FdLimit]] = field(default_factory=list[tuple[Placed, FdLimit]])
     full_disks: list[tuple[Placed, DiskFull]] = field(default_factory=list[tuple[Placed, DiskFull]])
     events: list[tuple[Placed, ContainerEvent]] = field(default_factory=list[tuple[Placed, ContainerEvent]])
     execs: dict[int | None, list[ExecSeen]] = field(default_factory=dict[int | None, list[ExecSeen]])
@@ -236,6 +238,8 @@ class Case:
                 self._exec(placed, value)
             case PidsHit():
                 self._container(value.container_id).pids_hits.append((placed, value))
+            case FdLimit():
+                self._container(value.container_id).fd_limits.append((placed, value))
             case DiskFull():
                 self._container(value.container_id).full_disks.append((placed, value))
             case OomKill():

@@ -12,6 +12,7 @@ from fairtrial.collectors.parse.proc import (
     parse_mem_available,
     parse_mountinfo,
     parse_net_dev,
+    parse_open_files_limit,
     parse_stat,
     parse_steal_ticks,
     parse_tables,
@@ -99,3 +100,10 @@ def test_work_of_all_cores_leaves_out_idle_waiting_and_stolen_time() -> None:
     assert parse_busy_ticks(b"cpu  100 10 30 5000 70 5 5 900 0 0\ncpu0 1 1 1\n") == 150
     assert parse_busy_ticks(b"cpu  100\n") is None
     assert parse_busy_ticks(b"intr 1 2 3 4 5 6 7 8\n") is None
+
+
+@pytest.mark.parametrize("soft, limit", [("1024", 1024), ("unlimited", None)])
+def test_the_soft_limit_of_open_files_is_read_and_unlimited_is_none(soft: str, limit: int | None) -> None:
+    raw = f"Max processes 1 2 x\nMax open files            {soft}                 4096    files\n"
+    assert parse_open_files_limit(raw.encode()) == limit
+    assert parse_open_files_limit(b"") is None

@@ -216,6 +216,7 @@ def test_every_cause_that_is_built_and_may_be_proved_infra_has_its_row() -> None
         "node.pressure",  # the same
         "container.pids_limit",  # no counter tells which command was refused
         "container.disk_full",  # no counter tells which command was refused
+        "container.fd_limit",  # sampled: nothing tells which call was refused
         "network.tls",  # no control vantage
         "network.proxy",  # no control vantage
         "runtime.exec_lost",  # an agent that reaches the engine can end it
