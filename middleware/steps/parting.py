@@ -25,7 +25,7 @@ prompt of the main agent, started by a tool that is not called an agent, is take
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -205,6 +205,7 @@ class _Parter:
 
     def _adopt_subagents(self) -> None:
         """A conversation that lies within one agent tool of one other trial is its subagent."""
+        windows = {key: found for key, unit in self._units.items() if (found := _agent_windows(unit))}
         for key in sorted(self._units, key=lambda each: self._units[each].span, reverse=True):
             unit = self._units[key]
             if key[0] not in {"session", "chain"}:
@@ -212,8 +213,8 @@ class _Parter:
             since, until = unit.span
             parents = [
                 other
-                for other, parent in self._units.items()
-                if other != key and any(a <= since and until <= b for a, b in _agent_windows(parent))
+                for other, spans in windows.items()
+                if other != key and other in self._units and any(a <= since and until <= b for a, b in spans)
             ]
             if len(parents) == 1:
                 self._units[parents[0]].calls += unit.calls
@@ -445,15 +446,22 @@ def _sessions(calls: Iterable[CallFacts], tops: dict[str, Group]) -> tuple[dict[
 def _agent_windows(unit: _Unit) -> list[tuple[int, int]]:
     """From a reply that sets an agent to work to the unit's next turn."""
     chats = unit.chats
+    starts = sorted(call.started_ns for call in chats)
     windows: list[tuple[int, int]] = []
-    for at, call in enumerate(chats):
+    for call in chats:
         if call.reply is None or call.ended_ns is None:
             continue
         if any(use.name and _SPAWNS.search(use.name) for use in call.reply.tool_calls):
-            later = [each.started_ns for each in chats[at + 1 :] if each.started_ns >= call.ended_ns]
-            if later:
-                windows.append((call.ended_ns, min(later)))
+            following = _first_from(starts, call.ended_ns)
+            if following is not None:
+                windows.append((call.ended_ns, following))
     return windows
+
+
+def _first_from(starts: list[int], at_ns: int) -> int | None:
+    """The first of these, in order, that is not before a moment."""
+    at = bisect_left(starts, at_ns)
+    return starts[at] if at < len(starts) else None
 
 
 def _one_by_one(unit: _Unit) -> list[tuple[int, int]] | None:
@@ -478,14 +486,15 @@ def _asked(unit: _Unit) -> Iterable[tuple[int, int | None, str]]:
     for call in chats:
         for result in call.request.tool_result_ids:
             answered.setdefault(result, call.started_ns)
+    starts = sorted(call.started_ns for call in chats)
     for call in chats:
         if call.reply is None or call.ended_ns is None:
             continue
-        later = [each.started_ns for each in chats if each.started_ns >= call.ended_ns]
+        following = _first_from(starts, call.ended_ns)
         for use in call.reply.tool_calls:
             if use.text_digest is not None:
                 brought = answered.get(use.id) if use.id is not None else None
-                until = brought if brought is not None and brought >= call.ended_ns else min(later, default=None)
+                until = brought if brought is not None and brought >= call.ended_ns else following
                 yield call.ended_ns, until, use.text_digest
 
 
