@@ -134,9 +134,8 @@ def container_seen(facts: ContainerFacts, *, join: str | None, role: str = "main
         tmpfs=list(facts.tmpfs),
         started_wall_ns=facts.started_ns,
         network_mode=facts.network_mode,
-        addresses=list(facts.addresses),
-        trial_mark=facts.trial_in_env or facts.labels.get(TRIAL_LABEL),
         restarts=facts.restarts,
         own_pid_namespace=facts.own_pid_namespace,
+        trial_mark=facts.trial_in_env or facts.labels.get(TRIAL_LABEL),
         join=join,
     )

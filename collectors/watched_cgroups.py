@@ -67,15 +67,15 @@ class WatchedCgroups:
         self.directories: dict[Path, str] = {}
         """Directory of a memory controller -> container, also of those that are over."""
         self._counted: dict[str, int] = {}
+        self._readings = Bucket(per_s=_READINGS_PER_S, burst=_READINGS_PER_S)
+        self._read_at_edge: dict[str, int] = {}
+        self._turn = 0
         self._namespaces: dict[int, str] = {}
         self._bells: PollBells | None = None
         self._own: CgroupPlaces | None = None
         self._child: int | None = None
         self._child_cgroup = b""
         self._reset_said = False
-        self._readings = Bucket(per_s=_READINGS_PER_S, burst=_READINGS_PER_S)
-        self._read_at_edge: dict[str, int] = {}
-        self._edge_readings = 0
 
     # --- the command's own --------------------------------------------------------------------------------------
 
@@ -317,15 +317,14 @@ class WatchedCgroups:
     def _at_work(self, watchers: list[CgroupWatcher]) -> list[CgroupWatcher]:
         """Of the containers of many trials those in which a command runs or ran a moment ago: a call is an edge of one
         trial, and whose is not known yet.  So many readings a second at most, each container in its turn."""
-        candidates = self._surroundings.exec_candidates
-        at_work = [w for w in watchers if w.container_id != OWN and candidates(w.container_id)]
+        at_work = [w for w in watchers if self._surroundings.exec_candidates(w.container_id)]
         at_work.sort(key=lambda watcher: self._read_at_edge.get(watcher.container_id, 0))
         read: list[CgroupWatcher] = []
         for watcher in at_work:
             if not self._readings.take():
                 break
-            self._edge_readings += 1
-            self._read_at_edge[watcher.container_id] = self._edge_readings
+            self._turn += 1
+            self._read_at_edge[watcher.container_id] = self._turn
             read.append(watcher)
         return read
 

@@ -17,13 +17,12 @@ import socket
 import sqlite3
 import sys
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.facade import Collectors
-from fairtrial.collectors.senders import Senders
 from fairtrial.middleware.closing import gate_answer, recover_orphans
 from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.config import Thresholds
@@ -34,6 +33,7 @@ from fairtrial.middleware.core.observations import (
     GapSeen,
     MutationSeen,
     Note,
+    Observation,
     TrialEnded,
     TrialStarted,
 )
@@ -53,6 +53,7 @@ from fairtrial.middleware.observer.many import FinishedRun
 from fairtrial.middleware.observer.traces import Traces, traces_asked_for
 from fairtrial.middleware.parted import PartedRun
 from fairtrial.middleware.report.text import PREFIX, ending_lines
+from fairtrial.middleware.report.words import plural
 from fairtrial.middleware.steps.parting import Parting, part
 from fairtrial.middleware.steps.run_facts import RunFacts
 from fairtrial.middleware.store.secret import secret_of
@@ -64,6 +65,9 @@ from fairtrial.middleware.wire.exchange import ExchangeTracker
 from fairtrial.middleware.wire.opaque import DOOR as CONNECT_DOOR
 from fairtrial.middleware.wire.opaque import OpaqueTracker
 from fairtrial.middleware.wire.session import KeyDigest
+
+if TYPE_CHECKING:
+    from fairtrial.middleware.harnesses.keep import Keeper
 
 FINISH_PLAIN_S: Final = 0.05
 FINISH_STRUCK_S: Final = 0.6
@@ -143,7 +147,7 @@ class ObservedTrial:
             begun=begun,
             keep=KEPT_OBSERVATIONS,
             sealed=True,
-            also=self._facts.take,
+            also=self._look,
         )
         self._source = self._book.source
         secret = secret_of(Path(hello.store))
@@ -151,7 +155,6 @@ class ObservedTrial:
             Source("door.model", self._book.take, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
-            sender_of=Senders().of,
             keys=None if secret is None else KeyDigest(secret),
             at=begun,
         )
@@ -174,6 +177,7 @@ class ObservedTrial:
         self._collectors: Collectors | None = None
         self._traces: Traces | None = None
         settings = config.load(hello.config, {}, {}).export
+        self._keeper: Keeper | None = None
         self._log = TrialLog(settings.log, store=Path(hello.store), journal=journal)
         if traces_asked_for():
             self._traces = Traces(Path(hello.store), journal, host=self._host.name, config=settings)
@@ -197,6 +201,7 @@ class ObservedTrial:
             owner = Owner(hello.pid, self._host.boot_id, start_ticks(hello.pid))
             self._book.open(self._started(), owner, hello.doors)
         if not hello.close_only:
+            self._keeper = keeper_of(hello, self._journal)
             await self._start_collectors()
         if self._traces is not None:
             self._traces.want(self._writer, hello.trial, hello.root_span_id, hello.parent_span_id)
@@ -353,6 +358,16 @@ class ObservedTrial:
                 await self._collectors.finish(FINISH_WATCHED_S if self._watched else late_s)
             except Exception as error:  # noqa: BLE001 - the verdict is due whatever a collector does
                 self._journal.note(CollectorFailed(label="finish", detail=repr(error)))
+        if self._keeper is not None:
+            await asyncio.to_thread(self._keeper.close)
+            for kept in self._keeper.kept:
+                self._source.emit(
+                    Note(
+                        event="attempt_kept",
+                        text=f"the files of attempt {kept.attempt} of {kept.name}, which the harness deleted",
+                        fields={"name": kept.name, "attempt": kept.attempt, "files": kept.files, "missed": kept.missed},
+                    )
+                )
         ended_mono_ns = clock.mono_ns() if self._exit_mono_ns is None else self._exit_mono_ns
         incomplete = closed == "incomplete" or self._hello.close_only
         ended = msgspec.structs.replace(self._exit, closed="incomplete" if incomplete else "normal")
@@ -377,6 +392,14 @@ class ObservedTrial:
             if self._hello.json == STDOUT:
                 answer["record"] = record.decode()
             await send(self._link, self._journal, feed.Kind.VERDICT, answer)
+
+    def _look(self, observation: Observation) -> None:
+        """What may tell trials apart; a fault in it leaves the run one trial."""
+        try:
+            self._facts.take(observation)
+        except Exception as error:  # noqa: BLE001 - nothing may keep an observation from its book
+            self._facts.too_many = True
+            self._journal.note(RecordIgnored(label="facts", detail=repr(error)))
 
     def _parted(self) -> Parting | None:
         """Whether the command ran several trials, as far as can be told now."""
@@ -437,10 +460,17 @@ class ObservedTrial:
     def _complaints(self, record: bytes | None) -> list[str]:
         """What did not go as it should, for the end of the run; `record` is written to the file of `--json`."""
         lines: list[str] = []
+        if self._facts.too_many and self._hello.run is not None:
+            lines.append(f"{PREFIX}the run is too large for its trials to be told apart.")
+            lines.append("  It stands as one trial. Run its tasks in several parts under one --run name.")
         engine = self._unwatched_engine()
         if engine is not None:
             lines.append(f"{PREFIX}containers were not watched: {engine}")
         lines += [f"{PREFIX}{text}" for text in self._at_the_end[:_MOST_SAID_AT_THE_END]]
+        if self._keeper is not None and self._keeper.kept:
+            count = plural(len(self._keeper.kept), "attempt")
+            lines.append(f"{PREFIX}kept the files of {count} that the harness deleted; bring them in with:")
+            lines.append(f"  fairtrial import harbor {self._keeper.target}")
         if self._no_traces is not None:
             lines.append(f"{PREFIX}the trace is not sent yet: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
             lines.append("  It waits in the store for the next run, or for: fairtrial export --pending")
@@ -478,6 +508,24 @@ class ObservedTrial:
         if self._collectors is not None:
             await self._collectors.close()
         await asyncio.to_thread(self._writer.close)
+
+
+def keeper_of(hello: Hello, journal: Journal) -> Keeper | None:
+    """Saves what the harness deletes when it tries again, beside the store; None where there is nothing to save."""
+    limit = config.load(hello.config, {}, {}).store.keep_limit_bytes
+    if limit <= 0 or not any("harbor" in word or word == "hb" for word in hello.command):
+        return None
+    # Late: most commands start no harness that deletes anything, and a start counts in milliseconds.
+    from fairtrial.middleware.harnesses.keep import Keeper, jobs_folder
+
+    try:
+        jobs = jobs_folder(hello.command, Path(os.readlink(f"/proc/{hello.pid}/cwd")))
+        if jobs is None:
+            return None
+        return Keeper(jobs, Path(hello.store).parent / "keep" / hello.trial, limit_bytes=limit)
+    except OSError as error:
+        journal.note(CollectorFailed(label="keep", detail=str(error)))
+        return None
 
 
 def docker_upstream(info: DockerInfo) -> DockerUpstream | None:

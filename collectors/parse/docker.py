@@ -60,7 +60,6 @@ class ContainerFacts:
     network_mode: str | None = None
     own_pid_namespace: bool | None = None
     """False: it shares the host's or another container's, so that a process beside it can kill its first one."""
-    addresses: tuple[str, ...] = ()
     healthcheck: tuple[str, ...] = ()
 
 
@@ -194,16 +193,8 @@ def parse_container(raw: object) -> ContainerFacts | None:
         tmpfs=tuple(tmpfs),
         network_mode=_text(host.get("NetworkMode")),
         own_pid_namespace=None if not isinstance(pid_mode, str) else pid_mode in ("", "private"),
-        addresses=_addresses(_mapping(top.get("NetworkSettings"))),
         healthcheck=_texts(_mapping(config.get("Healthcheck")).get("Test")),
     )
-
-
-def _addresses(settings: Mapping[str, object]) -> tuple[str, ...]:
-    """In each of its networks, IPv4 and IPv6; none while it does not run."""
-    networks = [_mapping(each) for each in _mapping(settings.get("Networks")).values()]
-    found = [_text(each.get(name)) for each in networks for name in ("IPAddress", "GlobalIPv6Address")]
-    return tuple(dict.fromkeys(address for address in found if address))
 
 
 def parse_exec(raw: object) -> ExecFacts | None:

@@ -26,8 +26,8 @@ TIME_LIMIT_CODES: Final = frozenset({124, 137, 143})
 
 
 def last_tool_step(case: Case) -> Step | None:
-    """The last step in which a tool was at work."""
-    return next((step for step in reversed(case.trial.steps) if step.tools), None)
+    """The last step in which a tool was at work; the harness's own commands after the agent's last word are none."""
+    return next((s for s in reversed(case.trial.steps) if s.tools and case.may_run_tools(s.index)), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

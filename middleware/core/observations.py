@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
-from fairtrial.middleware.core.records import PhaseName, Record, Trust, Victim
+from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName, Record, TimeLimits, Trust, Victim
 
 OBSERVATION_SCHEMA: Final = "fairtrial.observation/1"
 
@@ -184,10 +184,11 @@ class Sender(Record, frozen=True, kw_only=True):
     """The process that opened a connection to a door, as the kernel told it while the connection was open."""
 
     pid: int
+    """0: none of the processes that descend from the run's."""
     start_ticks: int
     """Clock ticks since boot: tells a reused pid from the first one."""
     parents: list[int] = []
-    """Pids of its parents, nearest first."""
+    """Pids of its parents up to the run's own process, nearest first."""
 
 
 class RequestFacts(Record, frozen=True, kw_only=True):
@@ -300,12 +301,10 @@ class AttemptStarted(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
-    container_id: str | None = None
-    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
-    peer: str | None = None
-    """The client's address without its port, or "unix"."""
     named: str | None = None
     """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
 
 
 class AttemptEnded(Value, frozen=True, kw_only=True):
@@ -331,12 +330,10 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     """Why it was given to no trial."""
     trial_hint: str | None = None
     """Of an unassigned request: the trial whose trace it shares."""
-    container_id: str | None = None
-    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
-    peer: str | None = None
-    """The client's address without its port, or "unix"."""
     named: str | None = None
     """Under `run`: what the client called its trial, by path, header or baggage; its own word."""
+    container_id: str | None = None
+    """The container that the client is in, as the engine told by its address; None: the host, or not known."""
     reply: ReplyFacts = ReplyFacts()
     outcome: Literal["ok", "error", "truncated", "client_disconnect", "proxy_shutdown"] = "ok"
     started_ns: int = 0
@@ -467,14 +464,12 @@ class ContainerSeen(Value, frozen=True, kw_only=True):
     network_mode: str | None = None
     strangers: int | None = None
     """Role "own": processes in the same cgroup that belong neither to the command nor to fairtrial."""
+    trial_mark: str | None = None
+    """`FAIRTRIAL_TRIAL` or the label that it was created with: whoever created it called its trial so."""
     restarts: int | None = None
     """How often the engine's restart policy had started it again by then."""
     own_pid_namespace: bool | None = None
     """False: a process of the host or of another container that it shares its namespace with can kill its first one."""
-    addresses: list[str] = []
-    """Its own in the engine's networks; none with the host's network."""
-    trial_mark: str | None = None
-    """`FAIRTRIAL_TRIAL` or the label that it was created with: whoever created it called its trial so."""
     join: str | None = None
     """How it was tied to this trial: started_after | label | env | only_trial | own."""
 
@@ -758,6 +753,92 @@ class HostCounters(Value, frozen=True, kw_only=True):
     load1: float | None = None
 
 
+# --- a harness's own records ------------------------------------------------------------------------------------------
+
+
+class BookedPhase(Record, frozen=True, kw_only=True):
+    """One part of a trial as the harness timed it; wall ns of the harness's clock.  `step`: the harness's own word for
+    a part of the task that has several."""
+
+    name: PhaseName
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    outcome: str | None = None
+    step: str | None = None
+
+
+class BookedError(Record, frozen=True, kw_only=True):
+    """A failure as the harness named it.  Its text is not kept: it may hold what the agent printed.
+
+    The three answers are the harness's policy for this name: try again, run the verifier, count the reward.
+    """
+
+    type: str
+    at_ns: int | None = None
+    exit_code: int | None = None
+    step: str | None = None
+    should_retry: bool | None = None
+    should_grade: bool | None = None
+    reward_valid: bool | None = None
+
+
+class HarnessOutcome(Value, frozen=True, kw_only=True):
+    """What a harness booked for one trial, as read from its own files (`middleware/harnesses/`).
+
+    Many may tell of one trial: several harnesses, or one file before and after it was whole.
+    """
+
+    kind: ClassVar[str] = "harness.outcome"
+    harness: str
+    harness_version: str | None = None
+    identity: str
+    """What the harness calls the trial, as a digest: the same trial has the same one in every file."""
+    label: str
+    """The same for people: its trial name, instance or sample."""
+    task: str | None = None
+    run: str | None = None
+    """fairtrial's run that it was imported into."""
+    job: str | None = None
+    try_: int | None = msgspec.field(default=None, name="try")
+    retried: bool = False
+    """The harness gave this attempt up and tried again: it counts in no score."""
+    outcome: Outcome = Outcome.UNKNOWN
+    scored: bool = False
+    """A verifier or scorer said so.  False: an exit status, or the agent program's own word."""
+    reward: float | None = None
+    rewards: dict[str, float] = {}
+    reward_valid: bool | None = None
+    exit_status: str | None = None
+    ended_as: EndedAs | None = None
+    errors: list[BookedError] = []
+    marks: list[str] = []
+    """Known sentences of the harness's log, by name: terminal_gone."""
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    phases: list[BookedPhase] = []
+    time: TimeLimits = TimeLimits()
+    memory_declared: int | None = None
+    cpus_declared: float | None = None
+    concurrency: int | None = None
+    """Trials that the harness may run at once."""
+    agent: str | None = None
+    model: str | None = None
+    model_calls: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    complete: bool = True
+    """Every file that tells of it could be read whole."""
+    files: list[str] = []
+    """Names of the files that it was read from, below the path that was given."""
+    joined_by: str | None = None
+    """How it was tied to its trial: trial_id | request_id | response_id | tool_call | call_key | session | label | name
+    | time | before; None: to none, it stands alone."""
+    part_of: str | None = None
+    """A trial that was observed as a whole and holds several of these: which part of it was this one's is not known."""
+    imported_ns: int | None = None
+
+
 VALUES: Final[dict[str, type[Value]]] = {
     v.kind: v
     for v in (
@@ -786,6 +867,7 @@ VALUES: Final[dict[str, type[Value]]] = {
         RuntimeState,
         DoorImage,
         HostCounters,
+        HarnessOutcome,
     )
 }
 

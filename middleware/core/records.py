@@ -520,6 +520,34 @@ class Coverage(Record, frozen=True, kw_only=True):
     dropped: int | None = None
 
 
+class Booked(Record, frozen=True, kw_only=True):
+    """What one harness booked for the trial, beside the verdict and never changed by it."""
+
+    harness: str
+    label: str
+    """What the harness calls the trial."""
+    job: str | None = None
+    outcome: Outcome = Outcome.UNKNOWN
+    scored: bool = False
+    """A verifier or scorer said so; else an exit status or the agent program's own word."""
+    reward: float | None = None
+    reward_valid: bool | None = None
+    """The harness's own word on whether the reward counts."""
+    exit_status: str | None = None
+    error: str | None = None
+    """The first failure, by the harness's name for it."""
+    marks: list[str] = []
+    retried: bool = False
+    """An attempt that the harness gave up and tried again: in no score."""
+    part_of: str | None = None
+    """The observed trial that holds it beside others."""
+    joined_by: str | None = None
+    """How it was tied to the observed trial; None: to none."""
+    complete: bool = True
+    """Every file that tells of it could be read whole."""
+    model_calls: int | None = None
+
+
 class Trial(Record, frozen=True, kw_only=True):
     """`fairtrial.trial/1`: one attempt at one task, as observed."""
 
@@ -541,6 +569,8 @@ class Trial(Record, frozen=True, kw_only=True):
     signal: int | None = None
     outcome: Outcome = Outcome.UNKNOWN
     outcome_source: str | None = None
+    booked: list[Booked] = []
+    """By harnesses whose own records were imported, the one that counts first."""
     phases: list[Phase] = []
     environment: Environment = Environment()
     limits: Limits = Limits()

@@ -73,7 +73,7 @@ class FinishedRun:
             self._writer.flush(FLUSH_S)
         for child in self._parted.children:
             rows = in_memory.pop(child.trial) if in_memory is not None else self._read(child)
-            record = judged(rows, child.trial, self._journal, thresholds=self._thresholds)
+            record = judged(rows, child.trial, self._journal, thresholds=self._thresholds, store=self._writer.path)
             self._writer.close_trial(record)
             self._note(record, child.index)
         self._writer.flush(FLUSH_S)

@@ -91,6 +91,16 @@ class Pair(Downward):
         self._settle()
         self._client.reset_when_delivered()  # an upstream before this one may have answered
 
+    def _say_sender(self) -> None:
+        """Tell who is at the client's end: the request has been passed on, and nothing of an answer was read yet, so
+        the client is there still."""
+        try:
+            sender = self._relay.senders.of(*self._client.ends())
+        except OSError:
+            return
+        if sender is not None:
+            self._json(Kind.SENDER, sender)
+
     def _dialled(self, link: Link, report: DialReport) -> None:
         self._upstream = link
         link.on_data = self._upstream_data
@@ -109,6 +119,7 @@ class Pair(Downward):
         self._json(Kind.DIAL, report.as_json(), self._msg)
         if self._route.policy.connect:
             self._answer_connect()
+        self._say_sender()
         self._resume(Pause.DIALLING)
         if not self._client.blocked:  # by a response of the upstream before this one
             link.resume()

@@ -24,6 +24,7 @@ from fairtrial.middleware.relay.feed import FeedSender, LoopLag
 from fairtrial.middleware.relay.gates import Gates
 from fairtrial.middleware.relay.model import ModelDoor, RunTokens
 from fairtrial.middleware.relay.pair import PairState
+from fairtrial.middleware.relay.senders import Senders
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
 
@@ -107,6 +108,7 @@ class Relay:
         self.feed = feed
         self.feed.before_hand_over = self._observe_streams
         self.counters = Counters()
+        self.senders = Senders()
         self.doors: list[Door] = []
         self._tokens = RunTokens()
         self.generation = 0

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.feed import FeedSender
 from fairtrial.middleware.relay.heads import RequestHead
+from fairtrial.middleware.relay.senders import Senders
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
 
 if TYPE_CHECKING:
@@ -113,6 +114,7 @@ class Owner(Protocol):
     feed: FeedSender
     settings: RelaySettings
     counters: Counters
+    senders: Senders
     generation: int
     """Rises whenever the answer of a door's `rewrite` to the same head may change (a token came or went)."""
 

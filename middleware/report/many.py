@@ -26,7 +26,7 @@ _FIRST: Final = ("fairtrial", "infra", _ENDED, "operator", "harness", "task", "m
 _QUIET: Final = frozenset({"passed", "with nothing to blame", _OPEN})
 TO_BE_SURE: Final = (
     "To be sure, give each trial a name: `-e FAIRTRIAL_TRIAL=NAME` (docker run), the header x-fairtrial-trial: NAME, "
-    'or the base URL "$ANTHROPIC_BASE_URL.NAME"'
+    "or .NAME behind the token in its base URL (/t/TOKEN.NAME)"
 )
 
 

@@ -4,9 +4,9 @@ In: model calls of one run that nothing else places, in any order.  Out: `Chain`
 What this module does not do: say which trial a chain is (`parting.py`), or decide while traffic passes (`trials.py`).
 
 A call goes on with the chain that issued the tool calls it answers (ids of the server, if one chain alone was given
-them), else with the only chain whose history it extends or repeats.  What could go on with two goes on with none
-(*fork*).  Two chains that begin with the same words may be two trials of one task, a retry that begins anew, or one
-client that asks twice: the words do not tell (*twins*), and both are marked.
+them), else with the only chain whose history it extends or repeats, by the text of its last answer where that tells.
+What could go on with two goes on with none (*fork*).  Two chains that begin with the same words may be two trials of
+one task, a retry that begins anew, or one client that asks twice: the words do not tell (*twins*), and both are marked.
 """
 
 from __future__ import annotations
@@ -80,6 +80,11 @@ def chains(calls: Iterable[CallFacts]) -> tuple[list[Chain], dict[str, str]]:
     return found, strays
 
 
+def _told(chain: Chain) -> str | None:
+    reply = chain.calls[-1].reply
+    return None if reply is None else reply.text_digest
+
+
 def _place(
     request: RequestFacts, alike: Sequence[Chain], issuers: dict[str, Chain | None], now_ns: int
 ) -> tuple[Chain | None, str | None]:
@@ -88,6 +93,10 @@ def _place(
     if len(answered) == 1:
         return next(iter(answered.values())), None
     going_on = [chain for chain in alike if chain.goes_on(request)]
+    if len(going_on) > 1 and request.last_assistant_digest is not None:
+        # Its last answer is what one of them was told.
+        told = [chain for chain in going_on if _told(chain) == request.last_assistant_digest]
+        going_on = told or going_on
     if len(going_on) > 1:
         # A turn that was answered is hardly asked again while another conversation has come to just here.
         going_on = [c for c in going_on if not (c.calls[-1].ok and same_history(request, c.calls[-1].request))]

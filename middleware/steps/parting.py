@@ -4,7 +4,7 @@ In: the `RunFacts` of one run.  Out: a `Parting`, or None where it stays one tri
 answer, whatever order they came in.  What this module does not do: write anything, or judge.
 
 What places a call, the strongest first; what contradicts a stronger mark counts for nothing:
-1. the container that it came from, by address, and the mark (`FAIRTRIAL_TRIAL`, label) that its maker gave it;
+1. the container that it came from, by the engine's word; the mark (`FAIRTRIAL_TRIAL`, label) that its maker gave;
 2. the name that the client gave, in the path, a header or baggage.  A name that belongs to another container is none;
 3. the client's session, with its subagents;
 4. the conversation (`chains.py`).
@@ -25,7 +25,7 @@ prompt of the main agent, started by a tool that is not called an agent, is take
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -130,12 +130,9 @@ class _Parter:
 
     def _worth_it(self, calls: list[CallFacts]) -> bool:
         """Most runs are one trial: one session and no name, or one container and few calls, need no look."""
-        if len(self._boxes) > 1 or any(call.named or call.peer in self._addresses() for call in calls):
+        if len(self._boxes) > 1 or any(call.named or call.container for call in calls):
             return True
         return self._named and len(calls) > 1
-
-    def _addresses(self) -> set[str]:
-        return {address for boxes in self._boxes.values() for box in boxes for address in box.addresses}
 
     # --- 1 to 4: calls --------------------------------------------------------------------------------------------
 
@@ -200,23 +197,15 @@ class _Parter:
         return tops
 
     def _from(self, call: CallFacts) -> Group | None:
-        """The box that the call came from; an address may belong to one container after another."""
-        if call.peer is None:
-            return None
-        found = {
-            group
-            for group, boxes in self._boxes.items()
-            for box in boxes
-            if call.peer in box.addresses
-            and box.since_ns - SLACK_NS <= call.started_ns
-            and call.started_ns <= (self._facts.over_ns(box.id) or call.started_ns) + SLACK_NS
-        }
-        return next(iter(found)) if len(found) == 1 else None
+        """The box that the call came from."""
+        box = self._facts.boxes.get(call.container or "")
+        return None if box is None or box.id == OWN else _box_group(box)
 
     # --- conversations inside others -------------------------------------------------------------------------------
 
     def _adopt_subagents(self) -> None:
         """A conversation that lies within one agent tool of one other trial is its subagent."""
+        windows = {key: found for key, unit in self._units.items() if (found := _agent_windows(unit))}
         for key in sorted(self._units, key=lambda each: self._units[each].span, reverse=True):
             unit = self._units[key]
             if key[0] not in {"session", "chain"}:
@@ -224,8 +213,8 @@ class _Parter:
             since, until = unit.span
             parents = [
                 other
-                for other, parent in self._units.items()
-                if other != key and any(a <= since and until <= b for a, b in _agent_windows(parent))
+                for other, spans in windows.items()
+                if other != key and other in self._units and any(a <= since and until <= b for a, b in spans)
             ]
             if len(parents) == 1:
                 self._units[parents[0]].calls += unit.calls
@@ -283,10 +272,16 @@ class _Parter:
                     continue
                 if spans is None or not any(_within(spans, at_ns) for at_ns in moments):
                     left[group].append(key)
-        for group, keys in left.items():
-            rivals = [other for other, others in left.items() if other != group and set(keys) & set(others)]
-            if len(keys) == 1 and not rivals and open_calls[keys[0]] is not None:
-                self._own(group, keys[0])
+        # As many boxes as conversations: each has its own, so one that is found is nobody else's.
+        each_has_one = len(left) == len(bare)
+        while single := next((group for group, keys in left.items() if len(keys) == 1), None):
+            key = left.pop(single)[0]
+            rivals = [group for group, keys in left.items() if key in keys]
+            contested = any(len(left[group]) == 1 for group in rivals)
+            for group in rivals:
+                left[group].remove(key)
+            if open_calls[key] is not None and not contested and (each_has_one or not rivals):
+                self._own(single, key)
 
     def _join_alone(self) -> None:
         """One environment of a harness, and one conversation, alone with each other from begin to end."""
@@ -451,15 +446,22 @@ def _sessions(calls: Iterable[CallFacts], tops: dict[str, Group]) -> tuple[dict[
 def _agent_windows(unit: _Unit) -> list[tuple[int, int]]:
     """From a reply that sets an agent to work to the unit's next turn."""
     chats = unit.chats
+    starts = sorted(call.started_ns for call in chats)
     windows: list[tuple[int, int]] = []
-    for at, call in enumerate(chats):
+    for call in chats:
         if call.reply is None or call.ended_ns is None:
             continue
         if any(use.name and _SPAWNS.search(use.name) for use in call.reply.tool_calls):
-            later = [each.started_ns for each in chats[at + 1 :] if each.started_ns >= call.ended_ns]
-            if later:
-                windows.append((call.ended_ns, min(later)))
+            following = _first_from(starts, call.ended_ns)
+            if following is not None:
+                windows.append((call.ended_ns, following))
     return windows
+
+
+def _first_from(starts: list[int], at_ns: int) -> int | None:
+    """The first of these, in order, that is not before a moment."""
+    at = bisect_left(starts, at_ns)
+    return starts[at] if at < len(starts) else None
 
 
 def _one_by_one(unit: _Unit) -> list[tuple[int, int]] | None:
@@ -484,14 +486,15 @@ def _asked(unit: _Unit) -> Iterable[tuple[int, int | None, str]]:
     for call in chats:
         for result in call.request.tool_result_ids:
             answered.setdefault(result, call.started_ns)
+    starts = sorted(call.started_ns for call in chats)
     for call in chats:
         if call.reply is None or call.ended_ns is None:
             continue
-        later = [each.started_ns for each in chats if each.started_ns >= call.ended_ns]
+        following = _first_from(starts, call.ended_ns)
         for use in call.reply.tool_calls:
             if use.text_digest is not None:
                 brought = answered.get(use.id) if use.id is not None else None
-                until = brought if brought is not None and brought >= call.ended_ns else min(later, default=None)
+                until = brought if brought is not None and brought >= call.ended_ns else following
                 yield call.ended_ns, until, use.text_digest
 
 

@@ -1,9 +1,9 @@
 """What the observations of one run say about whose they are: small facts, kept while the run goes on.
 
 In: every observation of the run, in any order, each once.  Out: calls, containers and commands as `parting.py` weighs
-them, the rows that belong to each, and what concerns every trial of the run alike.  Pure and bounded: a run with more
-than `MAX_CALLS` calls, or rows of as many containers, is `too_many` and is not parted.  It keeps no text: digests,
-numbers and the ids by which things are told apart.
+them, the rows that belong to each, and what concerns every trial of the run alike.  Pure and bounded: a run of more
+than `MAX_CALLS` calls or `MAX_ROWS` rows is `too_many` and stays one trial.  It keeps no text: digests, numbers and the
+ids by which things are told apart.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from fairtrial.middleware.core.observations import (
     decode,
 )
 
-MAX_CALLS: Final = 50_000
-MAX_ROWS: Final = 2_000_000
+MAX_CALLS: Final = 30_000
+MAX_ROWS: Final = 500_000
 MAX_SHARED: Final = 2048
 OWN: Final = "own"
 """The command's own cgroup: every trial of the run lives in it, so it is no trial's."""
@@ -63,7 +63,8 @@ class CallFacts:
     request: RequestFacts
     reply: ReplyFacts | None = None
     ok: bool = False
-    peer: str | None = None
+    container: str | None = None
+    """Where it came from, by the engine's word."""
     named: str | None = None
 
     @property
@@ -80,7 +81,6 @@ class BoxFacts:
     name: str | None = None
     project: str | None = None
     mark: str | None = None
-    addresses: frozenset[str] = frozenset()
     since_ns: int
 
 
@@ -141,7 +141,11 @@ class RunFacts:
                 self.everybodys.append(observation)
             case _:
                 self._box(observation, value)
-        if len(self.calls) > MAX_CALLS or self._row_count > MAX_ROWS or len(self.everybodys) > MAX_SHARED:
+        if (
+            len(self.calls) > MAX_CALLS
+            or self._row_count > MAX_ROWS
+            or len(self.everybodys) + len(self.unplaced_kills) > MAX_SHARED
+        ):
             self.too_many = True
             self.calls.clear()
             self.rows.clear()
@@ -187,12 +191,13 @@ class RunFacts:
             known = self.calls[value.attempt] = CallFacts(
                 attempt=value.attempt,
                 started_ns=observation.wall_ns if isinstance(value, AttemptStarted) else value.started_wall_ns,
-                request=value.request,
-                peer=value.peer,
+                request=_slim(value.request),
+                container=value.container_id,
                 named=value.named,
             )
         if isinstance(value, AttemptEnded):
-            known.ended_ns, known.reply, known.ok = observation.wall_ns, value.reply, value.outcome == "ok"
+            reply = ReplyFacts(tool_calls=value.reply.tool_calls, text_digest=value.reply.text_digest)
+            known.ended_ns, known.reply, known.ok = observation.wall_ns, reply, value.outcome == "ok"
 
     def _host(self, observation: Observation) -> None:
         if observation.value.get("oom_kill") is None:
@@ -242,11 +247,33 @@ class RunFacts:
         box.project = value.labels.get("com.docker.compose.project") or box.project
         if value.trial_mark not in {None, self.root}:
             box.mark = value.trial_mark
-        box.addresses |= frozenset(value.addresses)
 
     def _keep(self, key: Key, observation: Observation) -> None:
         self._row_count += 1
         self.rows.setdefault(key, []).append((sys.intern(observation.source_id), observation.seq))
+
+
+def _slim(request: RequestFacts) -> RequestFacts:
+    """What tells conversations apart; digests that come again and again are kept once."""
+    return RequestFacts(
+        operation=sys.intern(request.operation),
+        history_len=request.history_len,
+        assistant_turns=request.assistant_turns,
+        has_tools=request.has_tools,
+        tools_digest=_once(request.tools_digest),
+        system_digest=_once(request.system_digest),
+        first_user_digest=_once(request.first_user_digest),
+        message_digests=[sys.intern(each) for each in request.message_digests],
+        last_assistant_digest=_once(request.last_assistant_digest),
+        tool_result_ids=[sys.intern(each) for each in request.tool_result_ids],
+        session=_once(request.session),
+        agent=_once(request.agent),
+        parent_agent=_once(request.parent_agent),
+    )
+
+
+def _once(text: str | None) -> str | None:
+    return None if text is None else sys.intern(text)
 
 
 def _container(observation: Observation, value: Value) -> str | None:

@@ -38,9 +38,8 @@ def attempt_started(conn: Conn, exchange: Exchange) -> AttemptStarted:
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
-        container_id=conn.container,
-        peer=conn.peer,
         named=assigned.named,
+        container_id=conn.container,
     )
 
 
@@ -73,9 +72,8 @@ def attempt_ended(
         assigned_by=assigned.how if assigned.how != "token" else None,
         unassigned_why=assigned.why,
         trial_hint=assigned.hint,
-        container_id=conn.container,
-        peer=conn.peer,
         named=assigned.named,
+        container_id=conn.container,
         reply=reply_facts(exchange.status, tally),
         outcome=outcome,
         started_ns=started_ns,

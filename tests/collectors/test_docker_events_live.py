@@ -23,7 +23,7 @@ from fairtrial.middleware.core.observations import (
     RuntimeState,
 )
 from tests.collectors.keep import eventually
-from tests.collectors.test_live_containers import Bench
+from tests.collectors.live import Bench
 from tests.e2e.clients import e2e_folder
 from tests.e2e.engine import Engine, EngineUnavailable, private_engine
 from tests.e2e.image import ImageUnavailable, ensure_image

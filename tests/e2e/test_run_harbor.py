@@ -27,7 +27,7 @@ CLAUDE = ("-m", "anthropic/claude-opus-4-8", "--ak", "version=2.1.197")  # the v
 
 
 def run_harbor(
-    agent: str, script: Sequence[Step], engine: Engine, folder: Path, *options: str, attempts: int = 1
+    agent: str, script: Sequence[Step], engine: Engine, folder: Path, *options: str
 ) -> tuple[Under, harbor.Job]:
     """A whole job under `fairtrial run`; skips where Harbor, its plugin or its image cannot be had."""
     try:
@@ -37,7 +37,7 @@ def run_harbor(
     (folder / "project").mkdir()
     with running_standin(Scenario(steps=tuple(script), side_text=None)) as server:
         try:
-            job = harbor.job(agent, engine, folder, server.url, attempts=attempts, options=options)
+            job = harbor.job(agent, engine, folder, server.url, options=options)
         except clients.ToolMissing as reason:
             pytest.skip(str(reason))
         command = list(job.command)
@@ -80,15 +80,3 @@ def test_claude_code_in_the_tasks_container_is_seen_over_the_bridge(docker_engin
     assert [m.what for m in under.trial.mutations if "exec environment" in m.what] == [
         "exec environment ANTHROPIC_BASE_URL"
     ]
-
-
-def test_two_trials_at_once_are_told_apart_by_their_containers(docker_engine: Engine, tmp_path: Path) -> None:
-    """One `run` is one trial yet; which container a call came from is known already."""
-    script = (shell(HELLO), say("Done."))
-    under, job = run_harbor("claude-code", script, docker_engine, tmp_path, *CLAUDE, attempts=2)
-    assert [each["verifier_result"]["rewards"] for each in job.trials()] == [{"reward": 1.0}] * 2, under.told()
-    calls = [*(call for step in under.trial.steps for call in step.calls), *under.trial.side_calls]
-    boxes = set(under.trial.environment.container_ids)
-    assert len(boxes) == 2, under.told()
-    counted = {box: sum(call.container_id == box and call.role != "probe" for call in calls) for box in boxes}
-    assert set(counted.values()) == {2}, under.told()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -130,6 +131,24 @@ def test_gate_asks_for_a_retry_when_one_of_the_trials_was_ended_by_infra(tmp_pat
         command = at_once(agent(1), agent(2))
         outcome, run = run_many(command, here(server.url), tmp_path, "--run", "nightly", "--gate")
     assert (outcome.returncode, run.exit_code) == (75, 0), outcome.told()
+
+
+def test_two_runs_at_once_share_a_store_and_none_of_their_trials(tmp_path: Path) -> None:
+    store = str(tmp_path / "both.db")
+
+    def one(name: str) -> Run:
+        folder = tmp_path / name
+        folder.mkdir()
+        command = at_once(agent(1), agent(2), agent(3))
+        return run_many(command, here(server.url), folder, "--run", name, "--store", store)[1]
+
+    with running_standin(STEPS) as server, ThreadPoolExecutor() as pool:
+        runs = list(pool.map(one, ("left", "right")))
+    for run in runs:
+        assert [len(trial.steps) for trial in run.trials] == [3, 3, 3], run.unassigned
+        listed = fairtrial("trials", "--run", run.run or "", "--json", "--store", store, environment={**os.environ})
+        assert {row["trial"] for row in json.loads(listed.stdout)} == {trial.trial for trial in run.trials}
+    assert len({trial.trial for run in runs for trial in run.trials}) == 6
 
 
 def test_a_killed_run_is_closed_trial_by_trial_at_the_next_start(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from urllib.parse import urlsplit
 from fairtrial.middleware.demo.agent import TOOL, ApiError, Box, Json, LocalBox, events, headers
 
 MAX_TURNS = 16
+SERVICE = "--network none --label com.docker.compose.project=task --label com.docker.compose.service=db"
+"""How compose marks what it starts."""
 
 
 class DockerBox:
@@ -199,7 +201,7 @@ def start(options: argparse.Namespace) -> Box:
     box: Box = LocalBox()
     if options.image:
         if options.service:
-            DockerBox(options.service, options.image, "--network none", "sleep 600").start()
+            DockerBox(options.service, options.image, SERVICE, "sleep 600").start()
         docker = DockerBox(options.name, options.image, options.box, options.main)
         docker.start()
         box = docker
@@ -253,6 +255,7 @@ def set_up(agent: Agent, command: str) -> None:
     code, output = agent.box.run(command)
     if code != 0:
         print(f"the setup failed: {output.strip()[:500]} [exit {code}]", flush=True)
+        time.sleep(1.0)  # as a harness takes to find out, and to write it down
         agent.box.close()
         os._exit(code)
 

@@ -20,6 +20,7 @@ from fairtrial.middleware.attribution.case import ContainerCase, evidence, no, u
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.doings import (
     ENDING,
+    after_last_word,
     asked_for,
     heir_of,
     in_time,
@@ -55,6 +56,8 @@ def find(ctx: Context) -> list[Event]:
         for_memory = ends == "oom" or any(g.container == container.id for g in ctx.case.kills)
         if for_memory or (stops and heir_of(ctx.case, container, stops[0][0].at_ns) is not None):
             stops = []  # told as a kill for memory, or as the loss of what it held
+        started = max((p.at_ns for p, v in told if v.action == "start"), default=0)
+        stops = [(p, v) for p, v in stops if p.at_ns > started]  # what began again after it is told as a restart
         for kind, asked in ((stops, ENDING), (pauses, frozenset({"pause"}))):
             outside = [one for one in kind if not asked_for(ctx.case, container, one[0].at_ns, asked)]
             if not kind:
@@ -71,6 +74,8 @@ def _event(
 ) -> Event | None:
     at = placed.at_ns
     running = running_at(container, at)
+    if own and after_last_word(ctx.case, at):
+        return None
     if not running and not used_after(ctx.case, at):
         return None
     step = struck_step(container, placed)

@@ -7,8 +7,9 @@ tmpfs or locked (`container.oom_residual`, or the same event when the writer's s
 a later tool step that ended normally in the same container is present. Whose demand it was stays open (`suspected`) but
 for two cases that this version can prove: a kill from above (node, or a parent's limit) while the trial was within its
 guaranteed floor, and a kill before any reply of the model had arrived, when only the harness and the declared services
-can have used the memory.  A ceiling that was already k times what the task declares makes it the model's.  Other
-trials' peaks are `across_rules.py`'s to look at; a replay has no source yet.
+can have used the memory.  A ceiling that was already k times what the task declares makes it the model's, and one of
+k times what the container is guaranteed (its reservation) suspects the model.  Other trials' peaks are
+`across_rules.py`'s to look at; a replay has no source yet.
 
 Deliberately does not: take exit code 137, the word "Killed" or the sticky `OOMKilled` flag for a kill; take the
 kernel's name of a victim for proof (a process can set it); take a stranger's death in a cgroup that the command shares
@@ -104,13 +105,20 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     blame = Blame.INFRA
     if standing is Standing.TERMINAL:
         proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above, parent=parent)
+        beyond = _beyond_headroom(ctx, container, limit, from_above=from_above)
+        guaranteed = None if from_above or support else _declared_below(ctx, container, limit)
         if proof is not None:
             differs, best, demand = yes([*ids, *proof[0]]), Grade.PROVED, proof[1]
+        elif beyond is not None:
+            differs, best, demand, blame = yes(ids), Grade.PROVED, beyond, Blame.MODEL
+        elif guaranteed is not None and limit is not None:
+            blame = Blame.MODEL
+            demand = (
+                f"That is {limit / guaranteed:.2g} times the {size(guaranteed)} that it is guaranteed: no fair limit "
+                "would have been enough, so the command was too greedy."
+            )
         else:
             demand = "Whose demand it was is open."
-            beyond = _beyond_headroom(ctx, container, limit, from_above=from_above)
-            if beyond is not None:
-                differs, best, demand, blame = yes(ids), Grade.PROVED, beyond, Blame.MODEL
     fact = Grade.PROVED
     if all(p.observation.trust is not Trust.HOST for p in _placed(group)):
         fact = best = Grade.SUSPECTED
@@ -152,6 +160,7 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         cause=cause.name,
         blame=blame,
         best=best,
+        limit_hit=True,
         standing=standing,
         ends_call=False,
         step=group.step,
@@ -161,9 +170,13 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         ended_or_distorted=ended,
         outcome_differs=differs,
         sentence=f"{sentence} {demand}".strip(),
-        advice="" if best is Grade.PROVED else fill(cause.advice, given),
+        advice="" if best is Grade.PROVED or blame is Blame.MODEL else fill(cause.advice, given),
         why_present=why_present,
-        flips_if=None if best is Grade.PROVED else _flips_if(given, limit),
+        flips_if=None
+        if best is Grade.PROVED
+        else f"turns to infra, suspected, if k were above the {k:g} of this verdict and above this factor"
+        if blame is Blame.MODEL
+        else _flips_if(given, limit),
         fact=fact,
         needs_door=case.trial.steps != [],
         evidence=tuple(_evidence(group, limit, peak, full)),
@@ -226,6 +239,16 @@ def _not_the_models(
         return None
     said = "No reply of the model had arrived by then, so harness and services alone were more than the limit allows."
     return [asked], said
+
+
+def _declared_below(ctx: Context, container: ContainerCase, limit: int | None) -> int | None:
+    """What the container is guaranteed, bytes, where its own limit is at least k times that: who reached such a limit
+    asked for more than k times the declared memory.  None where nothing was declared, or the limit is tighter."""
+    memory = ctx.case.trial.limits.memory
+    declared = memory.declared or memory.floor or (container.seen.memory_reservation if container.seen else None)
+    if not declared or limit is None or container.role == "service" or container.id == "own":
+        return None
+    return declared if limit >= ctx.thresholds.headroom_k * declared else None
 
 
 def _parent_that_was_full(container: ContainerCase, group: KillGroup) -> str | None:

@@ -25,7 +25,6 @@ from fairtrial.middleware.attribution.doings import (
     heir_of,
     in_time,
     running_at,
-    struck_step,
     used_after,
     with_engine,
 )
@@ -39,6 +38,8 @@ from fairtrial.middleware.core.records import Blame, Grade
 from fairtrial.middleware.steps.placed import Placed
 
 _SIGKILL: Final = 9
+_PATIENCE_NS: Final = 11_000_000_000
+"""The engine gives a process ten seconds between its signals, if it is not told otherwise."""
 
 
 def find(ctx: Context) -> list[Event]:
@@ -66,19 +67,30 @@ def _begins_again(ctx: Context, container: ContainerCase, at_ns: int) -> tuple[P
     return heir_of(ctx.case, container, at_ns)
 
 
+def _first_told(container: ContainerCase, ended_ns: int) -> int:
+    """When the engine began to end its life: on a loaded machine a command may die of that long before the engine
+    tells of the end itself, and a quick agent has asked its model again by then."""
+    since = ended_ns - _PATIENCE_NS
+    return min(
+        (p.at_ns for p, v in container.events if v.action == "kill" and since <= p.at_ns < ended_ns), default=ended_ns
+    )
+
+
 def _event(
     ctx: Context, container: ContainerCase, placed: Placed, gone: ContainerGone, again: tuple[Placed, ContainerCase]
 ) -> Event | None:
     at, (start, heir) = placed.at_ns, again
     before = [e for execs in container.execs.values() for e in execs if e.started is not None and e.started.at_ns < at]
-    if not before or not (used_after(ctx.case, at) or running_at(container, at)):
+    first = _first_told(container, at)
+    running = running_at(container, first) or running_at(container, at)
+    if not before or not (used_after(ctx.case, at) or running):
         return None
     own = asked_for(ctx.case, container, at, ENDING)
     outside = (gone.ended_by or "").startswith("runtime_kill") or gone.init_signal == _SIGKILL
     outside = outside or any(v.action == "restart" and p.at_ns >= at for p, v in container.events)
     lost = list(container.seen.tmpfs) if container.seen is not None and heir is container else []
     cause = CAUSES["container.state_lost" if lost or heir is not container else "container.restarted"]
-    step = struck_step(container, placed)
+    step = min((one.step for one in running if one.step is not None), default=placed.step)
     later = first_normal_after(ctx.case, heir, step)
     if not own and not outside:
         standing = Standing.RECOVERED

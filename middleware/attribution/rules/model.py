@@ -214,6 +214,14 @@ def _open_calls(ctx: Context) -> Doubt | None:
                 remedy="Run the trial again.",
                 by=tuple(a.placed.id for a in turn.attempts),
             )
+    last = ctx.turns[-1] if ctx.turns else None
+    if last is not None and last.main and not last.completed and ctx.limit is None:
+        # Whatever broke it off has no event of its own: then nobody knows what it would have brought.
+        return Doubt(
+            why=f"The model call of step {_n(last.step)} never brought a whole reply",
+            remedy="Find out what ended the command just then (its last lines, the machine's log).",
+            by=tuple(a.placed.id for a in last.attempts),
+        )
     return None
 
 

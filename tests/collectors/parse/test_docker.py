@@ -27,17 +27,6 @@ def test_a_recorded_container_gives_limits_marks_and_no_secret() -> None:
     assert facts.created_ns > 1_700_000_000_000_000_000
 
 
-def test_addresses_are_those_in_the_containers_own_networks() -> None:
-    def of(networks: object) -> tuple[str, ...]:
-        facts = parse_container({"Id": "a" * 64, "NetworkSettings": {"Networks": networks}})
-        assert facts is not None
-        return facts.addresses
-
-    two = {"a": {"IPAddress": "172.17.0.2", "GlobalIPv6Address": ""}, "b": {"IPAddress": "10.0.0.2"}}
-    assert of(two) == ("172.17.0.2", "10.0.0.2")
-    assert of({"host": {"IPAddress": ""}}) == of(None) == of([1]) == ()
-
-
 def test_limits_that_are_not_set_are_none() -> None:
     facts = parse_container(
         {"Id": "a", "HostConfig": {"Memory": 0, "PidsLimit": -1, "CpuQuota": 0}, "State": {"Pid": 0}}

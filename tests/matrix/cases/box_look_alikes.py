@@ -10,7 +10,13 @@ from typing import Final
 from fairtrial.middleware.core.records import Blame
 from fairtrial.middleware.demo.script import shell
 from tests.matrix.cases.boxes import SMALL, box, boxed, small_disk
-from tests.matrix.scenario import DONE, Kind, Scenario, models, not_infra, passed
+from tests.matrix.scenario import DONE, Kind, Right, Scenario, models, not_infra, of, passed
+
+
+def reached(cause: str) -> Right:
+    """A limit that the model's own doing reached: VERDICTS 1, whoever's demand it was, it is what ended the trial."""
+    return Right(blame=of(Blame.MODEL, Blame.INDETERMINATE), grade="open", cause="open", ended=(cause, None, 1))
+
 
 SCENARIOS: Final = (
     *(
@@ -58,15 +64,15 @@ SCENARIOS: Final = (
                 "fork-bomb",
                 "processes that fork until the limit of processes",
                 (shell("b() { b | b & }; b; sleep 1; exit 1"),),
-                not_infra(Blame.MODEL, Blame.INDETERMINATE),
+                reached("container.pids_limit"),
                 box(f"{SMALL} --pids-limit 48"),
                 {},
             ),
             (
                 "disk-bomb",
                 "the model fills a disk of 16 MB by itself",
-                (shell("dd if=/dev/zero of=/data/x bs=1M"),),
-                not_infra(Blame.MODEL, Blame.INDETERMINATE),
+                (shell("dd if=/dev/zero of=/data/x bs=1M || (sleep 2.5; exit 1)"),),
+                reached("container.disk_full"),
                 box(f"{SMALL} -v %disk%:/data"),
                 {"stands": small_disk, "root": True, "shows": "No space left"},
             ),
@@ -74,7 +80,7 @@ SCENARIOS: Final = (
                 "loop-at-quota",
                 "an endless loop of the model's at a twentieth of a processor, given up after 2 s",
                 (shell("while :; do :; done"),),
-                not_infra(Blame.MODEL, Blame.INDETERMINATE, Blame.HARNESS),
+                reached("container.cpu_throttled"),
                 box(f"{SMALL} --cpus 0.05", "--tool-limit-s", "2"),
                 {},
             ),

@@ -13,6 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -30,6 +31,8 @@ OOM: Final = "container.oom_kill"
 SMALL: Final = "--memory 64m --memory-swap 64m"
 ANOTHER: Final = "FAIRTRIAL_TRIAL=0197aaaa-0000-7000-8000-00000000000a"
 """The mark of somebody else's trial: an engine with several users and no marks clears nobody."""
+COMPOSED: Final = "--label com.docker.compose.project=task --label com.docker.compose.service=main"
+"""How compose marks what it starts: by that, not by its name, another container takes its place."""
 GIVES_UP: Final = say("The command died; I can not go on.")
 V1: Final = Path("/sys/fs/cgroup/memory")
 
@@ -76,7 +79,8 @@ def boxed(
     agent: Sequence[str] = (),
     **more: object,
 ) -> Scenario:
-    """Any other scenario with a box."""
+    """Any other scenario with a box.  The first reply takes a while, as real ones do: fairtrial watches by then."""
+    first = replace(steps[0], head_delay_s=max(1.5, steps[0].head_delay_s))
     return Scenario(
         name=name,
         family=family,
@@ -84,7 +88,7 @@ def boxed(
         what=what,
         why=why,
         right=right,
-        steps=steps,
+        steps=(first, *steps[1:]),
         agent=agent or box(),
         **({"engine": "shared"} | more),  # type: ignore[arg-type]
     )
@@ -120,34 +124,18 @@ def restart_the_box(stage: Stage) -> None:
     """As a node agent does."""
     stage.until("working")
     stage.docker("restart", "-t", "0", stage.box)
-    stage.note("restarted")
 
 
 def replace_the_box(stage: Stage) -> None:
-    """A fresh container under the old name: what was written is gone."""
+    """A fresh container in the old one's place, as compose makes it: what was written is gone."""
     stage.until("working")
+    time.sleep(0.5)  # the command is over by then
     image = stage.docker("inspect", "-f", "{{.Config.Image}}", stage.box)
     known = stage.docker("inspect", "-f", "{{range .Config.Env}}{{println .}}{{end}}", stage.box).splitlines()
     mark = next(each for each in known if each.startswith("FAIRTRIAL_TRIAL="))
     stage.docker("rm", "-f", stage.box)
-    stage.docker(
-        "run",
-        "-d",
-        "-e",
-        mark,
-        "--name",
-        stage.box,
-        "--network",
-        "none",
-        "-w",
-        "/work",
-        "-v",
-        f"{stage.folder}:/shared",
-        image,
-        "sleep",
-        "600",
-    )
-    stage.note("replaced")
+    options = ("-d", "-e", mark, "--name", stage.box, "--network", "none", "-w", "/work", *COMPOSED.split())
+    stage.docker("run", *options, image, "sleep", "600")
 
 
 def kill_the_service(stage: Stage) -> None:

@@ -5,11 +5,13 @@ Right by the table of causes in RECORDS, VERDICTS section 3 (last rules) and the
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from fairtrial.middleware.core.records import Blame, EndedAs
+from fairtrial.middleware.core.records import Blame, EndedAs, Grade
 from fairtrial.middleware.demo.script import Step, shell
 from tests.matrix.cases.boxes import (
+    COMPOSED,
     GIVES_UP,
     SMALL,
     box,
@@ -40,7 +42,6 @@ SCENARIOS: Final = (
         right=struck("container.killed", 1),
         outside=kill_the_box,
         shows="[exit 137]",
-        awaits="engine: the harness's own removal, up to a second after the kill, is taken for the asking of it",
     ),
     boxed(
         "restarted-from-outside",
@@ -48,25 +49,23 @@ SCENARIOS: Final = (
         Kind.INFRA,
         "docker restart by somebody else while a command runs",
         shell("touch /shared/working; sleep 30"),
-        shell("test -e /tmp/state"),
-        GIVES_UP,
+        replace(GIVES_UP, head_delay_s=2.0),
         why="RECORDS: container.restarted, infra, harness or operator",
         right=either("container.restarted", 1),
         outside=restart_the_box,
-        awaits="engine: container.restarted",
     ),
     boxed(
         "state-lost",
         "container",
         Kind.INFRA,
-        "the box is replaced by a fresh one of the same name; its files are gone",
-        shell("echo 1 > /work/state; touch /shared/working; until [ -e /shared/replaced ]; do sleep 0.1; done"),
-        shell("cat /work/state"),
+        "while the model thinks the box is replaced by a fresh one of the same service; its files are gone",
+        shell("echo 1 > /work/state; touch /shared/working"),
+        Step(commands=("cat /work/state",), head_delay_s=4.0),
         GIVES_UP,
-        why="taxonomy: state wiped, new container id: infra from that step on",
-        right=either("container.state_lost", 1),
+        why="taxonomy: state wiped, new container id: infra from that step on; the step after it ended by itself",
+        right=Right(blame=of(Blame.INFRA), grade="open", cause="container.state_lost", step=2, ended="open"),
+        agent=box(f"{SMALL} {COMPOSED}"),
         outside=replace_the_box,
-        awaits="engine: container.state_lost",
     ),
     boxed(
         "service-died",
@@ -75,11 +74,10 @@ SCENARIOS: Final = (
         "a service that the harness had started is killed by somebody else",
         shell("touch /shared/working; until [ -e /shared/died ]; do sleep 0.1; done; exit 1"),
         GIVES_UP,
-        why="RECORDS: container.service_died",
-        right=either("container.service_died", 1),
-        agent=box(SMALL, "--service", "%box%-service"),
+        why="RECORDS: container.service_died; the agent went on without it, so what ended the trial is open",
+        right=Right(blame=of(Blame.INFRA), grade="open", cause="container.service_died", step=1, ended="open"),
+        agent=box(f"{SMALL} {COMPOSED}", "--service", "%box%-service"),
         outside=kill_the_service,
-        awaits="engine: container.service_died",
     ),
     boxed(
         "start-failed",
@@ -96,7 +94,6 @@ SCENARIOS: Final = (
             ended_as=EndedAs.NEVER_RAN,
         ),
         agent=box(SMALL, "--main", "/no/such/program"),
-        awaits="engine: container.start_failed",
     ),
     boxed(
         "image-pull-503",
@@ -110,7 +107,6 @@ SCENARIOS: Final = (
         ),
         agent=box(SMALL, "--image", "%registry%/missing:1"),
         stands=registry,
-        awaits="engine: container.image_pull",
     ),
     boxed(
         "image-unknown",
@@ -128,7 +124,6 @@ SCENARIOS: Final = (
         ),
         agent=box(SMALL, "--image", "%registry%/missing:1"),
         stands=empty_registry,
-        awaits="engine: container.image_pull",
     ),
     boxed(
         "engine-killed-under-a-command",
@@ -150,32 +145,34 @@ SCENARIOS: Final = (
         "dockerd is killed while the model thinks",
         shell("touch /shared/working"),
         Step(commands=("touch answer",), head_delay_s=3.0),
-        GIVES_UP,
+        replace(GIVES_UP, head_delay_s=3.0),
         why="RECORDS: runtime.daemon_fault: the daemon no longer answers",
         right=either("runtime.daemon_fault", 2),
         outside=kill_the_engine_later,
         engine="own",
         dear=True,
-        awaits="engine: runtime.daemon_fault",
     ),  # --- limits ---
     boxed(
         "pids-limit-below-need",
         "counters",
         Kind.INFRA,
-        "a limit of two processes: the exec's shell can not fork",
-        shell("echo a | cat; (sleep 0.1); touch answer"),
-        GIVES_UP,
+        "a limit of two processes: the harness's own setup cannot fork while the first reply is awaited",
+        Step(text="Done.", head_delay_s=5.0),
         why="VERDICTS 3: a limit below what the harness needs at idle is infra",
-        right=either("container.pids_limit", 1),
-        agent=box(f"{SMALL} --pids-limit 2"),
-        awaits="counters: container.pids_limit",
+        right=Right(
+            blame=of(Blame.INFRA),
+            grade="open",
+            cause="container.pids_limit",
+            ended=("container.pids_limit", None, None),
+        ),
+        agent=box(f"{SMALL} --pids-limit 2", "--setup", "sleep 1.5; echo a | cat"),
     ),
     boxed(
         "disk-filled-by-others",
         "counters",
         Kind.INFRA,
         "somebody else had filled the disk that the task writes to",
-        shell("dd if=/dev/zero of=/data/x bs=1000 count=100 && touch answer"),
+        shell("(dd if=/dev/zero of=/data/x bs=1000 count=100 && touch answer) || (sleep 2.5; exit 1)"),
         GIVES_UP,
         why="VERDICTS 3: under 50 % of the bytes by this trial is infra",
         right=either("container.disk_full", 1),
@@ -183,18 +180,16 @@ SCENARIOS: Final = (
         stands=full_disk,
         root=True,
         shows="No space left",
-        awaits="counters: container.disk_full",
     ),
     boxed(
         "throttled-under-a-limit",
         "counters",
-        Kind.INFRA,
+        Kind.OTHER,
         "a command that needs 0.4 s of processor gets a twentieth of one and is given up after 3 s",
         shell("i=0; while [ $i -lt 250000 ]; do i=$((i+1)); done; touch answer"),
         GIVES_UP,
-        why="taxonomy: wall - throttled under the step's limit: infra; proved only by a rerun",
-        right=either("container.cpu_throttled", 1),
+        why="VERDICTS 4: over 10 % of the limit, a need that nobody knows: indeterminate; 1: it ended it all the same",
+        right=Right(blame=of(Blame.INDETERMINATE), ended=("container.cpu_throttled", Grade.PROVED, 1)),
         agent=box(f"{SMALL} --cpus 0.05", "--tool-limit-s", "3"),
-        awaits="counters: container.cpu_throttled",
     ),
 )

@@ -110,6 +110,39 @@ def own(
     )
 
 
+def forged(
+    name: str,
+    what: str,
+    command: str,
+    *agent: str,
+    answers_after_s: float = 0.4,
+    right: Right | None = None,
+    awaits: str | None = None,
+) -> Scenario:
+    """A tool that knows what the agent wrote down sends the agent's own next request, and gets 500 twice.
+
+    Real APIs take a while for an answer, errors included.
+    """
+    return Scenario(
+        name=name,
+        family=FAMILY,
+        kind=Kind.LOOK_ALIKE,
+        what=what,
+        why="VERDICTS 8: junk sent to the door; 2: what the agent wrote never changes the blame",
+        right=right or not_infra(),
+        steps=(
+            Step(commands=(command,), head_delay_s=2 * answers_after_s),
+            Step(commands=("echo more",), head_delay_s=answers_after_s),
+            DONE,
+        ),
+        faults=(Fault(kind="http", step=1, status=500, attempts=2),),
+        agent=("--session", "s-1", "--transcript", "%folder%/transcript", *agent),
+        files={"forged.py": FORGED},
+        inside_only=True,
+        awaits=awaits,
+    )
+
+
 def python(file: str, *arguments: str) -> Step:
     """A turn in which the model runs a file of the scenario."""
     return shell(" ".join(["%python%", f"%folder%/{file}", *arguments]))
@@ -287,37 +320,32 @@ SCENARIOS: Final = (
         ),
         right=models(),
     ),
-    own(
+    forged(
         "forged-calls-recovered",
         "a tool sends the agent's own next request twice and gets 500; the agent then goes on",
-        python("forged.py", "%folder%/transcript"),
-        shell("echo more"),
-        shows="500\n500",
-        files={"forged.py": FORGED},
-        faults=(Fault(kind="http", step=1, status=500, attempts=2),),
-        agent=("--session", "s-1", "--transcript", "%folder%/transcript"),
+        "%python% %folder%/forged.py %folder%/transcript",
         right=models(),
     ),
-    own(
+    forged(
         "forged-calls-then-kill",
         "the same, and the tool then kills the agent",
-        shell("%python% %folder%/forged.py %folder%/transcript; kill -9 $PPID"),
-        files={"forged.py": FORGED},
-        faults=(Fault(kind="http", step=1, status=500, attempts=2),),
-        agent=("--session", "s-1", "--transcript", "%folder%/transcript"),
-        right=not_infra(),
-        awaits="a witness of who sent a request: what a tool sends in the agent's name looks like the agent's",
+        "%python% %folder%/forged.py %folder%/transcript; kill -9 $PPID",
     ),
-    own(
+    forged(
         "forged-calls-then-done",
         "the same, and the agent ends after that command without asking again",
-        python("forged.py", "%folder%/transcript"),
-        shows="500\n500",
-        files={"forged.py": FORGED},
-        faults=(Fault(kind="http", step=1, status=500, attempts=2),),
-        agent=("--session", "s-1", "--transcript", "%folder%/transcript", "--done-after", "1"),
-        right=not_infra(),
-        awaits="a witness of who sent a request: what a tool sends in the agent's name looks like the agent's",
+        "%python% %folder%/forged.py %folder%/transcript",
+        "--done-after",
+        "1",
+    ),
+    forged(
+        "forged-calls-at-once",
+        "the same, with an API that answers within a millisecond, before anybody can look who asked",
+        "%python% %folder%/forged.py %folder%/transcript",
+        "--done-after",
+        "1",
+        answers_after_s=0.0,
+        awaits="a witness of a connection that is closed before it is looked at (collectors/senders)",
     ),
     own(
         "observer-killed",

@@ -58,7 +58,7 @@ SCENARIOS: Final = (
         what="no container: the agent runs in a cgroup of 100 MB and its command is killed there",
         why="VERDICTS 3: as in a container",
         right=struck(OOM, 1),
-        steps=(shell("tail /dev/zero"), GIVES_UP),
+        steps=(Step(commands=("tail /dev/zero",), head_delay_s=1.5), GIVES_UP),
         kills=True,
         root=True,
         command=(
@@ -123,14 +123,13 @@ SCENARIOS: Final = (
     ),
     oom(
         "memory-bomb-at-4x",
-        "a command that takes whatever there is, killed at four times what the task declares",
+        "a command that takes whatever there is, killed at four times what its box is guaranteed",
         shell("tail /dev/zero"),
         GIVES_UP,
         kind=Kind.LOOK_ALIKE,
-        why="VERDICTS 3 and 8: demand over k times the declared (k = 3) is the model's",
-        right=Right(blame=of(Blame.MODEL), grade="open", ended=(OOM, Grade.PROVED, 1)),
-        options=("--headroom", "4"),
-        awaits="--headroom is recorded and not applied yet, so no demand over 3 x shows",
+        why="VERDICTS 3 and 8: demand over k times the declared (k = 3) is the model's; 1: it ended it",
+        right=Right(blame=of(Blame.MODEL), grade="open", cause=OOM, step=1, ended=(OOM, Grade.PROVED, 1)),
+        agent=box(f"{SMALL} --memory-reservation 16m"),
     ),
     oom(
         "oom-recovered",

@@ -107,7 +107,6 @@ SCENARIOS: Final = (
         steps=WORK,
         faults=http(500),
         agent=("--retries", "5"),
-        awaits="rules: model_api.poison_request",
     ),
     Scenario(
         name="rate-limited",

@@ -258,3 +258,14 @@ def test_a_pass_with_opaque_connections_is_one_line_and_show_lists_them() -> Non
     shown = show_lines(trial)
     assert "CONNECTIONS" in shown
     assert any("api.anthropic.com:443" in row for row in shown)
+
+
+def test_the_containers_from_which_calls_came_are_named() -> None:
+    trial = failed_trial()
+    assert not any("came from inside" in line for line in show_lines(trial))
+    boxes = [ContainerUse(id="c" * 64, name=f"ma{ESCAPE}in")]
+    inside = [Call(id="1", container_id="c" * 64), Call(id="2", container_id="c" * 64), Call(id="3")]
+    step = msgspec.structs.replace(trial.steps[0], calls=inside, containers=boxes)
+    side = [Call(id="4", container_id="d" * 64, role="title")]
+    shown = show_lines(msgspec.structs.replace(trial, steps=[step], side_calls=side))
+    assert f"  calls came from inside: {printable(boxes[0].name or '')} ×2, {'d' * 12} ×1" in shown

@@ -82,7 +82,6 @@ class Crowd:
         project: str | None = None,
         mark: str | None = None,
         name: str | None = None,
-        address: str | None = None,
     ) -> str:
         """A container from `s` on."""
         box = box_id(letter)
@@ -91,7 +90,6 @@ class Crowd:
             name=name or f"box-{letter}",
             labels={} if project is None else {"com.docker.compose.project": project},
             trial_mark=mark,
-            addresses=[] if address is None else [address],
             memory_limit=64 << 20,
             started_wall_ns=EPOCH_NS + round(s * 1e9),
         )
@@ -147,7 +145,7 @@ class Crowd:
         parent: str | None = None,
         system: str | None = "system",
         tools: str | None = "tools",
-        peer: str | None = "127.0.0.1",
+        inside: str | None = None,
         named: str | None = None,
         asks: Sequence[tuple[str | None, str, str | None]] = (),
         brings: Sequence[str] = (),
@@ -155,9 +153,11 @@ class Crowd:
         lasts: float = 0.5,
         history: str | None = None,
     ) -> str:
-        """One attempt; `asks`: the reply's tool calls as (id, name, text); `history` tells twins' answers apart."""
+        """One attempt.  `inside`: the container that it came from; `asks`: the reply's tool calls as (id, name, text);
+        `history` tells twins' answers apart."""
         self._attempts += 1
         attempt = f"attempt-{self._attempts:04d}"
+        container = None if inside is None else box_id(inside)
         middle = [f"{history or first}-m{i}" for i in range(1, 2 * turns + 1)]
         request = RequestFacts(
             operation="chat",
@@ -179,7 +179,9 @@ class Crowd:
         self.tell(
             "door.model",
             s,
-            AttemptStarted(attempt=attempt, dialect="anthropic_messages", request=request, peer=peer, named=named),
+            AttemptStarted(
+                attempt=attempt, dialect="anthropic_messages", request=request, container_id=container, named=named
+            ),
         )
         uses = [ToolUse(id=use, name=name, text_digest=text) for use, name, text in asks]
         begin_ns = round(s * 1e9)
@@ -190,7 +192,7 @@ class Crowd:
                 attempt=attempt,
                 dialect="anthropic_messages",
                 request=request,
-                peer=peer,
+                container_id=container,
                 named=named,
                 reply=ReplyFacts(
                     status=200 if ok else 529,

@@ -92,31 +92,22 @@ def test_one_that_sends_anothers_session_id_gets_nothing_of_it() -> None:
 
 def test_the_container_that_a_call_came_from_says_more_than_the_name_in_its_header() -> None:
     crowd = Crowd(run=None)
-    a = crowd.box("a", 0.5, address="172.17.0.2")
-    b = crowd.box("b", 0.5, address="172.17.0.3", mark="victim")
-    one = crowd.talk(1, 3, peer="172.17.0.2", session="s1", first="one")
-    one.append(crowd.call(5, 3, peer="172.17.0.2", named="victim", session="s1", first="one"))
-    two = crowd.talk(1.2, 3, peer="172.17.0.3", session="s2", first="two")
+    a = crowd.box("a", 0.5)
+    b = crowd.box("b", 0.5, mark="victim")
+    one = crowd.talk(1, 3, inside="a", session="s1", first="one")
+    one.append(crowd.call(5, 3, inside="a", named="victim", session="s1", first="one"))
+    two = crowd.talk(1.2, 3, inside="b", session="s2", first="two")
     found = parted(crowd, named=False)
     assert (calls(found), boxes(found)) == ([set(one), set(two)], [{a}, {b}])
     assert [each.name for each in found.parts] == [None, "victim"]
 
 
-def test_an_address_that_passes_to_the_next_container_leads_to_whoever_had_it_then() -> None:
-    crowd = Crowd()
-    a = crowd.box("a", 0.5, until=5, address="172.17.0.2")
-    b = crowd.box("b", 6, until=12, address="172.17.0.2")
-    one, two = crowd.talk(1, 3, peer="172.17.0.2", first="one"), crowd.talk(7, 3, peer="172.17.0.2", first="two")
-    found = parted(crowd)
-    assert (calls(found), boxes(found)) == ([set(one), set(two)], [{a}, {b}])
-
-
 def test_a_harness_container_with_two_named_trials_in_it_belongs_to_neither() -> None:
     crowd = Crowd(run=None)
-    a = crowd.box("a", 0.5, address="172.17.0.2")
-    one = crowd.talk(1, 3, peer="172.17.0.2", named="one")
-    two = crowd.talk(1.3, 3, peer="172.17.0.2", named="two")
-    unsure = crowd.call(8, 0, peer="172.17.0.2")
+    a = crowd.box("a", 0.5)
+    one = crowd.talk(1, 3, inside="a", named="one")
+    two = crowd.talk(1.3, 3, inside="a", named="two")
+    unsure = crowd.call(8, 0, inside="a")
     found = parted(crowd, named=False)
     assert (calls(found), boxes(found)) == ([set(one), set(two)], [set(), set()])
     assert found.stray_containers == {a: frozenset({0, 1})}
@@ -286,6 +277,15 @@ def side_by_side(crowd: Crowd, *, moments: tuple[float, float]) -> list[list[str
 def test_an_environment_belongs_to_the_conversation_that_never_waited_for_the_model_while_it_worked() -> None:
     crowd = Crowd()
     one, two = side_by_side(crowd, moments=(0.6, 0.7))
+    found = parted(crowd)
+    assert (calls(found), boxes(found)) == ([set(one), set(two)], [{box_id("a")}, {box_id("b")}])
+
+
+def test_an_environment_that_is_told_is_no_choice_for_the_others() -> None:
+    """One moment tells the first; the other conversation's is what is left."""
+    crowd = Crowd()
+    one, two = side_by_side(crowd, moments=(0.95, 0.55))
+    crowd.asked("a", 2.6, "tmux capture-pane")
     found = parted(crowd)
     assert (calls(found), boxes(found)) == ([set(one), set(two)], [{box_id("a")}, {box_id("b")}])
 

@@ -85,12 +85,20 @@ def test_an_exec_whose_engine_died_with_it_did_not_end_by_itself(
     exit_code: int | None, lost_after_s: float, ended_by: str
 ) -> None:
     told = asked(("t0", "Bash", "d"))
+    told.tell(CoverageChanged(source="collector.docker_events", state="on"))
     told.tell(ExecStarted(container_id=BOX, exec_id="exec-0"))
     passed(told)
     told.tell(ExecEnded(container_id=BOX, exec_id="exec-0", exit_code=exit_code))
     told.s += lost_after_s
     told.tell(CoverageChanged(source="collector.docker_events", state="lost", why="the engine is gone"))
     assert tools_of(told)[0].ended_by == ended_by
+
+
+def test_events_that_we_ourselves_gave_up_or_never_reached_did_not_break_off() -> None:
+    told = passed(asked(("t0", "Bash", "d")))
+    told.tell(CoverageChanged(source="collector.docker_events", state="off", why="not reached before the end"))
+    told.tell(CoverageChanged(source="collector.docker_events", state="lost", why="nobody was watching any more"))
+    assert tools_of(told)[0].ended_by == "process"
 
 
 def test_upkeep_is_no_tool_whoever_says_so() -> None:
@@ -195,6 +203,14 @@ def test_behind_the_last_reply_of_an_agent_inside_there_are_no_tools() -> None:
     )
 
 
-def test_an_agent_inside_one_container_may_run_its_tools_in_another() -> None:
-    (tool,) = tools_of(passed(inside("e" * 64, ("t0", "Bash", "d"))))
-    assert (tool.exec_id, tool.join) == ("exec-0", "text")
+@pytest.mark.parametrize("digest, found", [("d", ("exec-0", "text")), ("other", (None, "inferred"))])
+def test_an_agent_inside_one_container_runs_its_tools_in_another_by_the_same_text_alone(
+    digest: str, found: tuple[str | None, str]
+) -> None:
+    """The only exec beside the only call may be another trial's set-up."""
+    (tool,) = tools_of(passed(inside("e" * 64, ("t0", "Bash", digest))))
+    assert (tool.exec_id, tool.join) == found
+
+
+def test_what_a_harness_starts_beside_an_agent_inside_is_no_tool() -> None:
+    assert tools_of(ran(passed(inside("e" * 64)))) == []

@@ -90,6 +90,27 @@ def test_a_stop_that_the_trial_asked_its_own_door_for_is_not_infra(named: dict[s
     assert "own side" in verdict.sentence
 
 
+def test_a_harness_that_clears_up_right_after_a_stop_from_outside_did_not_ask_for_it() -> None:
+    told = Scene().call().ran(0).call()
+    told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
+    told.waited().runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9").waited(0.3)
+    request = DoorContainer(action="remove", container_id=BOX, status=204, duration=0.1, started_wall_ns=told.wall())
+    told.tell(request, told.events)
+    verdict = told.call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.killed", 2)
+    assert ended(verdict) == ("container.killed", "proved", 2)
+
+
+def test_a_harness_that_clears_up_after_the_last_word_while_its_own_check_hangs_killed_nothing() -> None:
+    told = Scene().call().ran(1).call(tools=0)
+    told.tell(ExecStarted(container_id=BOX, exec_id="check", pid=9), told.events)
+    told.s += 0.3
+    request = DoorContainer(action="remove", container_id=BOX, status=204, duration=0.1, started_wall_ns=told.wall())
+    told.tell(request, told.events)
+    told.runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9")
+    assert told.end(1).verdict().cause is None
+
+
 def test_a_stop_whose_client_left_before_the_answer_was_asked_for_all_the_same() -> None:
     assert stopped_at_the_door({"status": None}).cause == "harness.killed"
 

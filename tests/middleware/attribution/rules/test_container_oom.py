@@ -1,9 +1,12 @@
 """The OOM rule: happened, what it ended, and whose demand; each with a positive, a near-miss and an innocent case."""
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from fairtrial.middleware.attribution.engine import judge
+from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS
 from fairtrial.middleware.core.observations import (
     CgroupReading,
     ContainerEvent,
@@ -163,6 +166,34 @@ def test_a_kill_of_the_whole_node_that_the_command_beside_the_container_may_have
         137, oom=True, memory_peak=40 * MIB, constraint="CONSTRAINT_NONE", victim=Victim(comm="py", pid=8, rss=MIB)
     )
     assert summary(told.call(tools=0).end(1).verdict()) == ("infra", "suspected", "node.oom", 1)
+
+
+def greedy(*, limit: int = 256 * MIB, floor: int | None = 64 * MIB) -> Scene:
+    """Killed at its own limit in the last tool step."""
+    return Scene(limit=limit, reservation=floor).call().ran(137, oom=True).call(tools=0).end(1)
+
+
+def test_a_demand_over_k_times_what_was_guaranteed_is_the_models_and_ended_the_trial_all_the_same() -> None:
+    verdict = greedy().verdict()
+    assert summary(verdict) == ("model", "suspected", "container.oom_kill", 1)
+    assert ended(verdict) == ("container.oom_kill", "proved", 1)
+    assert "4 times the 64 MiB" in verdict.sentence
+    assert verdict.answers.retry == "no"
+
+
+@pytest.mark.parametrize("limit, floor", [(180 * MIB, 64 * MIB), (256 * MIB, None), (64 * MIB, 64 * MIB)])
+def test_a_demand_that_a_fair_limit_may_have_met_stays_open(limit: int, floor: int | None) -> None:
+    assert summary(greedy(limit=limit, floor=floor).verdict()) == ("infra", "suspected", "container.oom_kill", 1)
+
+
+def test_a_larger_k_makes_the_same_demand_open() -> None:
+    verdict = greedy().verdict(thresholds=replace(DEFAULT_THRESHOLDS, headroom_k=5.0))
+    assert summary(verdict)[0] == "infra"
+
+
+def test_a_greedy_command_that_a_leaner_one_followed_is_present() -> None:
+    told = Scene(limit=256 * MIB, reservation=64 * MIB).call().ran(137, oom=True).call().ran(0).call(tools=0).end(1)
+    assert [p.cause for p in told.verdict().present] == ["container.oom_kill"]
 
 
 def under_a_parent(full: str, *, floor: int | None = 64 * MIB) -> Scene:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from fairtrial.middleware.core.observations import ExecEnded, ExecStarted
 from tests.middleware.attribution.boxes import COMPOSE, asked, engine, event, failed, gone, inside, seen
-from tests.middleware.attribution.scene import BOX, Scene, summary
+from tests.middleware.attribution.scene import BOX, Scene, ended, summary
 
 OTHER = "07" * 32
 
@@ -47,6 +48,22 @@ def test_a_restart_after_which_nothing_worked_ended_the_trial() -> None:
     verdict = failed(seen(told)).verdict()
     assert summary(verdict) == ("infra", "suspected", "container.restarted", 2)
     assert verdict.terminated_by is not None
+
+
+def test_a_restart_of_which_a_loaded_engine_told_late_struck_the_step_before() -> None:
+    told = inside(seen(Scene())).call()
+    told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
+    event(told.waited(), "kill", signal=9)
+    told.s += 0.05
+    told.tell(ExecEnded(container_id=BOX, exec_id="live", exit_code=137), told.events)
+    asked_at_s = told.s + 0.01
+    told.s += 0.3
+    gone(told, code=137, by="runtime_kill:9", init_signal=9)
+    event(event(told, "start"), "restart")
+    told.s = asked_at_s
+    verdict = told.call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.restarted", 2)
+    assert ended(verdict) == ("container.restarted", "proved", 2)
 
 
 def test_a_restart_that_the_trial_asked_its_own_door_for_is_never_infra() -> None:

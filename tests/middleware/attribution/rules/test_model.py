@@ -197,6 +197,17 @@ def test_a_kill_that_the_trial_went_on_after_is_named() -> None:
     assert "step 2 ended normally in the same container" in verdict.sentence
 
 
+def test_a_last_call_that_something_unknown_broke_off_is_nobodys() -> None:
+    """The command ended with a container of its own, while its first call was open: no rule tells of that."""
+    told = Scene().ran(2)
+    told.attempt(
+        ReplyFacts(), outcome="client_disconnect", first_failure="client", closed_by="client", request_whole=True
+    )
+    verdict = told.gone(137).end(2).verdict()
+    assert verdict.blame == "indeterminate"
+    assert "never brought a whole reply" in verdict.sentence
+
+
 def opaque(*connections: OpaqueConnection) -> Scene:
     """A trial under `--via connect`."""
     told = Scene()
