@@ -49,5 +49,5 @@ def test_a_trial_within_the_run_is_named_in_the_path_a_header_or_baggage_by_whoe
     target: str, headers: list[tuple[str, str]], named: str | None
 ) -> None:
     exchange = passing()
-    exchange.head = RequestHead("POST", target, Headers(headers))
+    exchange.head = RequestHead("POST", target, Headers(tuple(headers)))
     assert Whose(ONE).ask(Conn(door="model:a"), exchange).named == named
