@@ -94,6 +94,25 @@ class Ends:
         if facts is not None and running and facts.init_pid is not None:
             self._on_alive(state, facts)  # a restart policy was faster than we were
 
+    def past(self, state: ContainerState, die: EventFacts) -> None:
+        """A life that was over before we looked, told while the next one is watched: its events are all that there is.
+
+        Its kill is forgotten with it: the life that is watched now was not struck by that.
+        """
+        if state.ended_ns is not None and state.ended_ns >= die.at_ns:
+            return
+        state.ended_ns = die.at_ns
+        self._teller.tell(
+            ContainerGone(
+                container_id=state.container_id,
+                exit_code=die.exit_code,
+                ended_by=self._ended_by(state, die.exit_code, die.at_ns, None),
+            ),
+            container_id=state.container_id,
+            at_ns=die.at_ns,
+        )
+        state.kill = state.oom_ns = None
+
     def _died_ns(self, die: EventFacts | None, facts: ContainerFacts | None, *, running: bool) -> int:
         """By the engine's clock: the event's, else the engine's own record, else the start of the next life, or now."""
         if die is not None:

@@ -385,7 +385,9 @@ class DockerEvents:
                 state.over = False
             state.starting = True
             self._tasks.spawn(self._started(state), "start")
-        elif action == "die" and not state.over and not state.begun_after(event.at_ns):
+        elif action == "die" and state.begun_after(event.at_ns):
+            self._ends.past(state, event)
+        elif action == "die" and not state.over:
             self._end(state, event)
 
     async def _started(self, state: ContainerState) -> None:

@@ -17,13 +17,12 @@ import socket
 import sqlite3
 import sys
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.facade import Collectors
-from fairtrial.collectors.senders import Senders
 from fairtrial.middleware.closing import gate_answer, recover_orphans
 from fairtrial.middleware.core import clock, config
 from fairtrial.middleware.core.config import Thresholds
@@ -54,6 +53,7 @@ from fairtrial.middleware.observer.many import FinishedRun
 from fairtrial.middleware.observer.traces import Traces, traces_asked_for
 from fairtrial.middleware.parted import PartedRun
 from fairtrial.middleware.report.text import PREFIX, ending_lines
+from fairtrial.middleware.report.words import plural
 from fairtrial.middleware.steps.parting import Parting, part
 from fairtrial.middleware.steps.run_facts import RunFacts
 from fairtrial.middleware.store.secret import secret_of
@@ -62,7 +62,12 @@ from fairtrial.middleware.wire import feed
 from fairtrial.middleware.wire.docker import DOOR as DOCKER_DOOR
 from fairtrial.middleware.wire.docker import DockerTracker
 from fairtrial.middleware.wire.exchange import ExchangeTracker
+from fairtrial.middleware.wire.opaque import DOOR as CONNECT_DOOR
+from fairtrial.middleware.wire.opaque import OpaqueTracker
 from fairtrial.middleware.wire.session import KeyDigest
+
+if TYPE_CHECKING:
+    from fairtrial.middleware.harnesses.keep import Keeper
 
 FINISH_PLAIN_S: Final = 0.05
 FINISH_STRUCK_S: Final = 0.6
@@ -150,7 +155,6 @@ class ObservedTrial:
             Source("door.model", self._book.take, host=self._host, trial=hello.trial),
             trial_of_token=hello.tokens,
             on_call_edge=self._on_call_edge,
-            sender_of=Senders().of,
             keys=None if secret is None else KeyDigest(secret),
             at=begun,
         )
@@ -161,13 +165,19 @@ class ObservedTrial:
             on_created=self._on_created,
             keep_text=config.load(hello.config, {}, {}).privacy.content,
         )
+        self._opaque_tracker = OpaqueTracker(
+            Source("door.egress", self._book.take, host=self._host, trial=hello.trial), trial=hello.trial, at=begun
+        )
         self._at_the_end: list[str] = []
         """What the relay noted while the command ran, and the user should know."""
         self._engine_conns: set[int] = set()
         """Connections through the Docker door."""
+        self._opaque_conns: set[int] = set()
+        """Connections through the connect door."""
         self._collectors: Collectors | None = None
         self._traces: Traces | None = None
         settings = config.load(hello.config, {}, {}).export
+        self._keeper: Keeper | None = None
         self._log = TrialLog(settings.log, store=Path(hello.store), journal=journal)
         if traces_asked_for():
             self._traces = Traces(Path(hello.store), journal, host=self._host.name, config=settings)
@@ -191,6 +201,7 @@ class ObservedTrial:
             owner = Owner(hello.pid, self._host.boot_id, start_ticks(hello.pid))
             self._book.open(self._started(), owner, hello.doors)
         if not hello.close_only:
+            self._keeper = keeper_of(hello, self._journal)
             await self._start_collectors()
         if self._traces is not None:
             self._traces.want(self._writer, hello.trial, hello.root_span_id, hello.parent_span_id)
@@ -271,8 +282,17 @@ class ObservedTrial:
 
     def take(self, record: feed.Record) -> None:
         """Handle one record of the feed that is neither HELLO nor BYE."""
-        if record.kind == feed.Kind.OPEN and str(record.json().get("door")).startswith(DOCKER_DOOR):
-            self._engine_conns.add(record.conn)
+        if record.kind == feed.Kind.OPEN:
+            door = str(record.json().get("door"))
+            if door.startswith(DOCKER_DOOR):
+                self._engine_conns.add(record.conn)
+            elif door == CONNECT_DOOR:
+                self._opaque_conns.add(record.conn)
+        if record.conn in self._opaque_conns:
+            self._opaque_tracker.take(record)
+            if record.kind == feed.Kind.CLOSE:
+                self._opaque_conns.discard(record.conn)
+            return
         if record.conn in self._engine_conns:
             self._engine_tracker.take(record)
             if record.kind == feed.Kind.CLOSE:
@@ -317,7 +337,12 @@ class ObservedTrial:
 
     async def finish(self, closed: Literal["normal", "incomplete"]) -> None:
         """Close the books: late evidence, verdict, store, `--json`, answer."""
-        for door, tracker in (("door.model", self._tracker), ("door.docker", self._engine_tracker)):
+        trackers = (
+            ("door.model", self._tracker),
+            ("door.docker", self._engine_tracker),
+            ("door.egress", self._opaque_tracker),
+        )
+        for door, tracker in trackers:
             try:
                 tracker.close()
             except Exception as error:  # noqa: BLE001 - the verdict is due whatever a tracker does
@@ -333,6 +358,16 @@ class ObservedTrial:
                 await self._collectors.finish(FINISH_WATCHED_S if self._watched else late_s)
             except Exception as error:  # noqa: BLE001 - the verdict is due whatever a collector does
                 self._journal.note(CollectorFailed(label="finish", detail=repr(error)))
+        if self._keeper is not None:
+            await asyncio.to_thread(self._keeper.close)
+            for kept in self._keeper.kept:
+                self._source.emit(
+                    Note(
+                        event="attempt_kept",
+                        text=f"the files of attempt {kept.attempt} of {kept.name}, which the harness deleted",
+                        fields={"name": kept.name, "attempt": kept.attempt, "files": kept.files, "missed": kept.missed},
+                    )
+                )
         ended_mono_ns = clock.mono_ns() if self._exit_mono_ns is None else self._exit_mono_ns
         incomplete = closed == "incomplete" or self._hello.close_only
         ended = msgspec.structs.replace(self._exit, closed="incomplete" if incomplete else "normal")
@@ -432,6 +467,10 @@ class ObservedTrial:
         if engine is not None:
             lines.append(f"{PREFIX}containers were not watched: {engine}")
         lines += [f"{PREFIX}{text}" for text in self._at_the_end[:_MOST_SAID_AT_THE_END]]
+        if self._keeper is not None and self._keeper.kept:
+            count = plural(len(self._keeper.kept), "attempt")
+            lines.append(f"{PREFIX}kept the files of {count} that the harness deleted; bring them in with:")
+            lines.append(f"  fairtrial import harbor {self._keeper.target}")
         if self._no_traces is not None:
             lines.append(f"{PREFIX}the trace is not sent yet: {self._no_traces}. Check OTEL_EXPORTER_OTLP_ENDPOINT.")
             lines.append("  It waits in the store for the next run, or for: fairtrial export --pending")
@@ -469,6 +508,24 @@ class ObservedTrial:
         if self._collectors is not None:
             await self._collectors.close()
         await asyncio.to_thread(self._writer.close)
+
+
+def keeper_of(hello: Hello, journal: Journal) -> Keeper | None:
+    """Saves what the harness deletes when it tries again, beside the store; None where there is nothing to save."""
+    limit = config.load(hello.config, {}, {}).store.keep_limit_bytes
+    if limit <= 0 or not any("harbor" in word or word == "hb" for word in hello.command):
+        return None
+    # Late: most commands start no harness that deletes anything, and a start counts in milliseconds.
+    from fairtrial.middleware.harnesses.keep import Keeper, jobs_folder
+
+    try:
+        jobs = jobs_folder(hello.command, Path(os.readlink(f"/proc/{hello.pid}/cwd")))
+        if jobs is None:
+            return None
+        return Keeper(jobs, Path(hello.store).parent / "keep" / hello.trial, limit_bytes=limit)
+    except OSError as error:
+        journal.note(CollectorFailed(label="keep", detail=str(error)))
+        return None
 
 
 def docker_upstream(info: DockerInfo) -> DockerUpstream | None:

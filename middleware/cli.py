@@ -13,12 +13,12 @@ import os
 import shutil
 import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Final, NoReturn
 
 import msgspec
 import typer
@@ -98,13 +98,10 @@ def main(arguments: list[str] | None = None) -> int:
 def _not_built(arguments: list[str]) -> str | None:
     """Why a command that is planned does not answer; None for all others."""
     match arguments:
-        case ["summary" | "compare" as verb, *_]:
+        case ["compare", *_]:
             return (
-                f"`{verb}` over several trials is not built yet. `trials --run NAME` lists them, `show` explains one."
-            )
-        case ["import", what, *_] if what != "store" and not what.startswith("-"):
-            return (
-                f"`import {what}`: results of harnesses cannot be imported yet. `import store FILE` reads a spill file."
+                "`compare` over several runs is not built yet. `summary --run NAME` sums one up, `show` explains one "
+                "trial."
             )
         case _:
             return None
@@ -283,7 +280,9 @@ def _trials_table(rows: list[TrialRow], width: int | None) -> list[str]:
 
 def _cells(row: TrialRow) -> tuple[tuple[str, ...], tuple[str, str, str]]:
     started = datetime.fromtimestamp(row.started_ns / 1e9).astimezone().strftime("%m-%d %H:%M:%S")
-    took = "running" if row.ended_ns is None else seconds((row.ended_ns - row.started_ns) / 1e9)
+    took = "running" if row.closed is None else "-"
+    if row.ended_ns is not None:
+        took = seconds((row.ended_ns - row.started_ns) / 1e9)
     booked = row.outcome or "open"
     if row.signal:
         booked += f" (signal {row.signal})"
@@ -465,6 +464,63 @@ def export(
                 _leave(_nothing_listed(run, failed=False, others=True))
     choice = Choice(chosen, pending=pending, again=again, jsonl=jsonl, output=output, wait_s=wait, as_json=as_json)
     return export_traces(_store_file(store), choice)
+
+
+HARNESSES: Final[dict[str, str]] = {
+    "harbor": "Results of Harbor: a job's folder, a trial's folder, or a result.json.",
+    "swe-bench": "Results of SWE-bench: a run report, an instance's logs, or a folder above them.",
+    "mini-swe-agent": "mini-swe-agent's trajectories and exit_statuses, or a folder with them.",
+    "inspect": "Inspect's logs, .eval or .json, or a folder of them.",
+    "claude-code": "Claude Code's transcripts, or what --output-format stream-json or json wrote.",
+    "junit": "JUnit XML: one trial per test case.",
+    "exit-code": "A file with an exit code, or lines of NAME CODE.",
+}
+"""As `middleware/harnesses` has them; that room is loaded only when one is called."""
+
+RunOption = Annotated[
+    str | None, typer.Option("--run", help="Only trials of this run are candidates, and new ones belong to it.")
+]
+
+
+def _importer(harness: str) -> Callable[..., int]:
+    def import_harness(
+        path: Annotated[Path, typer.Argument(help="The file or folder that the harness wrote.")],
+        run: RunOption = None,
+        store: TargetOption = None,
+        as_json: JsonOption = False,
+    ) -> int:
+        from fairtrial.middleware.cli_import import import_path
+
+        target = _store_file(store)
+        _close_orphans(target)
+        return import_path(
+            target, harness, path, run=run, as_json=as_json, width=_terminal_width(), thresholds=_thresholds([])
+        )
+
+    import_harness.__doc__ = f"{HARNESSES[harness]} Doing it twice changes nothing."
+    return import_harness
+
+
+for _harness in HARNESSES:
+    import_app.command(_harness)(_importer(_harness))
+
+
+@app.command(rich_help_panel=_READ)
+def summary(
+    run: Annotated[str, typer.Option("--run", help="The run to sum up.")],
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Sum up a run: what was booked, what was true, and which trials to look at first."""
+    from fairtrial.middleware.cli_summary import show_summary
+
+    _close_orphans(_store_file(store))
+    with _reading(store) as database:
+        found = show_summary(database, run, as_json=as_json, width=_terminal_width() or WIDTH)
+        others = not found and bool(list_trials(database, limit=1))
+    if not found:
+        _leave(_nothing_listed(run, failed=False, others=others))
+    return 0
 
 
 @import_app.command("store")

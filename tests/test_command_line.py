@@ -30,7 +30,7 @@ def test_the_help_of_run_is_its_own(repo_root: Path) -> None:
     "arguments, said",
     [
         (["run"], "no command to run"),
-        (["run", "--via", "connect", "--", "true"], "not built yet"),
+        (["run", "--via", "connect", "--route", "A=http://h", "--", "true"], "no meaning with --via connect"),
         (["run", "--upstream", "antropic=http://h", "--", "true"], "Did you mean anthropic?"),
     ],
 )

@@ -70,7 +70,7 @@ def test_every_run_line_of_readme_and_help_can_be_followed(repo_root: Path) -> N
 
 def test_every_other_command_of_the_readme_exists(repo_root: Path) -> None:
     readme = (repo_root / "README.md").read_text()
-    said = set(re.findall(r"(?:^|`)fairtrial ([a-z]+(?: (?:show|store)\b)?)", readme, re.MULTILINE))
+    said = set(re.findall(r"(?:^|`)fairtrial ([a-z]+(?: (?:show|store|harbor)\b)?)", readme, re.MULTILINE))
     groups = {group.name: group.typer_instance for group in cli.app.registered_groups}
     known = {(c.name or getattr(c.callback, "__name__", "")) for c in cli.app.registered_commands}
     known |= {f"{name} {c.name}" for name, g in groups.items() if g for c in g.registered_commands}

@@ -34,7 +34,12 @@ if [ ! -e "$dir/store.db" ]; then
 fi
 
 ask() { "$fairtrial" "$@" --store "$dir/store.db"; }
-ask report "$trial" --format markdown --output "$out/summary.md" || say "no summary was written"
+# After a cancel the run may still be ending.
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+  ask report "$trial" --format markdown --output "$out/summary.md" 2>"$dir/report.log" && break
+  sleep 1
+done
+[ -e "$out/summary.md" ] || say "no summary was written: $(cat "$dir/report.log")"
 ask report "$trial" --format junit --output "$out/junit.xml" || say "no JUnit file was written"
 ask export "$trial" --jsonl --output "$out/otlp.jsonl" || say "no OTLP JSON was written"
 [ -e "$out/trial.json" ] || ask show "$trial" --json >"$out/trial.json" || say "no record was written"

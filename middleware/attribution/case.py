@@ -40,7 +40,9 @@ from fairtrial.middleware.core.observations import (
     DoorState,
     ExecEnded,
     ExecStarted,
+    FdLimit,
     GapSeen,
+    HarnessOutcome,
     HostCounters,
     KernelOomKill,
     Note,
@@ -52,6 +54,7 @@ from fairtrial.middleware.core.observations import (
     Value,
 )
 from fairtrial.middleware.core.records import (
+    EndedAs,
     Outcome,
     PhaseName,
     Tool,
@@ -86,6 +89,11 @@ class Case:
     def __init__(self, assembly: Assembly) -> None:
         self.trial: Trial = assembly.trial
         self.options: dict[str, object] = {}
+        self._begun = False
+        self.said_ended_as: EndedAs | None = None
+        """How the harness says that the trial ended."""
+        self.imported: list[Placed] = []
+        """What harnesses booked."""
         self.ended: tuple[Placed, TrialEnded] | None = None
         self.containers: dict[str, ContainerCase] = {}
         self.kills: list[KillGroup] = []
@@ -156,6 +164,8 @@ class Case:
                 self._exec(placed, value)
             case PidsHit():
                 self._container(value.container_id).pids_hits.append((placed, value))
+            case FdLimit():
+                self._container(value.container_id).fd_limits.append((placed, value))
             case DiskFull():
                 self._container(value.container_id).full_disks.append((placed, value))
             case OomKill():
@@ -195,6 +205,10 @@ class Case:
                 self.notes.append((placed, value))
             case TrialStarted():
                 self.options = value.options
+                self._begun = True
+            case HarnessOutcome():
+                self.imported.append(placed)
+                self.said_ended_as = self.said_ended_as or value.ended_as
             case TrialEnded():
                 self.ended = (placed, value)
             case _:
@@ -275,15 +289,21 @@ class Case:
     @property
     def failed_beside(self) -> list[CallSeen]:
         """Failed calls that may have been a tool's, of conversations that did not get through later."""
+        beside = [*self.others, *self.by_tools]
         last_good: dict[str | None, int] = {}
-        for call in self.others:
+        for call in beside:
             if call.completed:
                 last_good[call.request.first_user_digest] = call.started_ns
         return [
             c
-            for c in self.others
+            for c in beside
             if not c.completed and last_good.get(c.request.first_user_digest, c.started_ns) <= c.started_ns
         ]
+
+    @property
+    def only_imported(self) -> bool:
+        """Known from a harness's files alone: nothing of it was observed."""
+        return not self._begun and bool(self.trial.booked)
 
     # --- questions ---------------------------------------------------------------------------------------------
 

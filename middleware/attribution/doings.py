@@ -26,6 +26,8 @@ _ENGINE_NS: Final = 10_000_000_000
 """An engine that goes or comes back deals with its containers within this."""
 _AFTER_NS: Final = 11_000_000_000
 """A stop whose client has left is still carried out: 10 s of patience are the runtime's default."""
+_EVENTS: Final = "collector.docker_events"
+_SAME_NS: Final = 1_000_000_000
 
 
 def in_time(case: Case, placed: Placed) -> bool:
@@ -120,14 +122,19 @@ def used_after(case: Case, at_ns: int) -> bool:
 
 
 def engine_losses(case: Case) -> list[tuple[Placed, Placed | None]]:
-    """When the engine went, and when it came back as another process, if it did; a stream that only broke is none."""
+    """When the engine went, and when it came back as another process, if it did; a stream that only broke is none.
+
+    Where it cannot be told if it is the same process, a hole in its events that begins with the loss says that it went.
+    """
     found: list[tuple[Placed, Placed | None]] = []
     lost: Placed | None = None
     for placed, value in case.runtime:
         if value.state == "lost":
             lost = lost or placed
         elif lost is not None:
-            if value.restarted is not False:
+            holes = [gap.since_ns for _, gap in case.gaps if gap.source == _EVENTS and gap.since_ns is not None]
+            holed = any(abs(since_ns - lost.at_ns) <= _SAME_NS for since_ns in holes)
+            if value.restarted or (value.restarted is None and holed):
                 found.append((lost, placed))
             lost = None
     return [*found, (lost, None)] if lost is not None else found
@@ -139,6 +146,15 @@ def with_engine(case: Case, at_ns: int) -> bool:
         lost.at_ns - _ENGINE_NS <= at_ns and (back is None or at_ns <= back.at_ns + _ENGINE_NS)
         for lost, back in engine_losses(case)
     )
+
+
+def there_before(case: Case, container: ContainerCase) -> bool:
+    """Whether it was started before the model had said anything: no command of the model's can have made it."""
+    if container.seen is None or container.seen_at is None:
+        return False
+    begun = container.seen.started_wall_ns or container.seen_at.at_ns
+    first = next((call.ended_ns for call in case.main_calls if call.ended_ns is not None), None)
+    return first is None or begun <= first
 
 
 def works_inside(case: Case, step: int | None) -> bool:

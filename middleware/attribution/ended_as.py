@@ -1,8 +1,8 @@
 """The mechanism by which a trial came to its end, as far as it can be seen from outside the harness.
 
 In: the case, and the event that ended it, if one did.  Out: an `EndedAs`.  Which limit a harness ran into is known from
-the command (`timeout 60 agent`) or from the harness's own result (`time_limit.py`); else such an end is `unknown`, not
-guessed.
+the command (`timeout 60 agent`) or from the harness's own result (`harnesses/`, `time_limit.py`); else such an end is
+`unknown`, not guessed.
 What this module does not do: blame.
 """
 
@@ -21,9 +21,16 @@ KILLED_CODES: Final = frozenset({137, 143})
 """128 + SIGKILL and 128 + SIGTERM, as shells and runtimes tell them."""
 
 
+_LIMITS: Final = frozenset({EndedAs.HARNESS_TIMEOUT, EndedAs.HARNESS_INNER_TIMEOUT, EndedAs.STEP_LIMIT})
+"""Ends that only the harness can tell."""
+
+
 def ended_as(ctx: Context, events: list[Event], ended_by: Event | None) -> EndedAs:
     """`ended_by`: the outside event that terminated the trial."""
     trial = ctx.case.trial
+    said = ctx.case.said_ended_as
+    if ctx.case.only_imported:
+        return said or EndedAs.UNKNOWN
     if ctx.case.ended is None or trial.closed != "normal":
         return EndedAs.UNKNOWN
     if (ctx.never_ran and ended_by is not None) or ctx.case.never_started is not None:
@@ -36,6 +43,8 @@ def ended_as(ctx: Context, events: list[Event], ended_by: Event | None) -> Ended
         return EndedAs.AGENT_CRASHED if trial.signal in CRASH_SIGNALS else EndedAs.KILLED
     if trial.exit_code is None:
         return EndedAs.UNKNOWN
+    if said is not None and said in _LIMITS:
+        return said
     if trial.exit_code in KILLED_CODES or (
         ended_by is not None and ended_by.cause == "operator.cancelled" and ctx.ended_by_signal
     ):

@@ -203,6 +203,8 @@ def _rule(ctx: Context, events: Sequence[Event]) -> _Ruling:
 def _blocked(ctx: Context) -> _Ruling | None:
     """What makes every verdict impossible."""
     case = ctx.case
+    if case.only_imported:
+        return _imported(ctx)
     if case.ended is None or case.trial.closed != "normal":
         why = case.ended[1].why if case.ended is not None and case.behind_serve else None
         return _Ruling(
@@ -236,6 +238,20 @@ def _blocked(ctx: Context) -> _Ruling | None:
             sentence="Nobody recorded whether the trial passed or failed. Read the harness's own result.",
         )
     return None
+
+
+def _imported(ctx: Context) -> _Ruling:
+    """A harness's files say what it booked, and nobody watched what stood behind it: nobody is blamed by them."""
+    told = ctx.case.trial.booked[0]
+    how = told.error or told.exit_status
+    word = f" ({clean(how, 60)})" if how else ""
+    whole = f" It is a part of trial …{clean(told.part_of)[-12:]}, observed as a whole." if told.part_of else ""
+    return _Ruling(
+        blame=Blame.INDETERMINATE,
+        sentence=f"Booked as {told.outcome.value}{word} by {clean(told.harness, 40)}, and only imported: nothing "
+        f"outside was watched, so nobody can be blamed.{whole} Run it under `fairtrial run` to know more.",
+        by=tuple(p.id for p in ctx.case.imported),
+    )
 
 
 def _passed(ctx: Context, events: Sequence[Event]) -> _Ruling:

@@ -93,7 +93,9 @@ def open_book(
     for trouble in troubles:
         if trouble.fault.blame in _CHARGED:
             waits = _with_waits(trouble.failed, trouble.turn.attempts)
-            still_open = limit is not None and trouble.standing is Standing.TERMINAL
+            # An attempt that was under way as the limit fired had not failed: what it waited for is not known.
+            waiting = trouble.failed[-1] is trouble.turn.attempts[-1] and not trouble.turn.in_flight
+            still_open = limit is not None and waiting and trouble.standing is Standing.TERMINAL
             for n, (attempt, (since, until)) in enumerate(zip(trouble.failed, waits, strict=True)):
                 last = n == len(waits) - 1
                 charge(trouble.fault.cause, since, end if still_open and last else until, attempt.placed.id)

@@ -1,16 +1,21 @@
 """The witness of who sent a request: calls of processes that the agent's own process had started are a tool's.
 
-In: the main calls of a trial, each attempt with the process that opened its connection (`Sender`), where somebody
-looked in time.  Out: the calls without what a tool sent, the tool's own calls, and the ids of calls whose sender cannot
-be placed.  The agent's own processes are those that asked before any reply could have set a tool to work.
+In: the main calls of a trial, each attempt with the process that opened its connection (`Sender`), where the relay
+looked (on this machine, a few dozen connections a second).  Out: the calls without what a tool sent, the tool's own
+calls, and the ids of calls whose sender cannot be placed.  The agent's own processes are those that asked before any
+reply could have set a tool to work.
 - a *tool's*: another process, and one of the agent's own is among its parents: whatever it says of itself (the agent's
   session, its pending tool results), it is no call of the agent's;
-- *unplaced*: another process whose parents lead past the agent's (a tool that cut itself loose is handed to PID 1):
-  what fails there proves nothing;
-- the agent's: all else, such as the next process of a launcher that starts one per step.
-What it deliberately does not do: doubt a call whose sender nobody saw.  Then all rests on what the request says
-(`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its own passes for the
-agent, as before.
+- *unplaced*: a call without an attempt of a process that is known to be the agent's, though those are known: none of
+  the run's own (a tool that cut itself loose is handed to PID 1), or one that was not looked at.  What fails there
+  proves nothing;
+- the agent's: its own processes, and the next process of a launcher that starts one per step.
+Where no sender of the agent's was seen (an agent in a container, or behind `serve`), nothing is told: then all rests on
+what the request says (`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its
+own passes for the agent.
+
+How it can be wrong: an agent that asks once itself and then leaves the work to programs that it starts has their calls
+taken for a tool's; what fails there is then never infra, and where it was the last word the trial is indeterminate.
 
 **Source:** design page VERDICTS.md section 8.
 """
@@ -24,8 +29,6 @@ from fairtrial.middleware.attribution.calls_seen import asked_of
 from fairtrial.middleware.attribution.seen import AttemptSeen, CallSeen
 from fairtrial.middleware.core.observations import Sender
 
-_INIT = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witnessed:
@@ -36,7 +39,7 @@ class Witnessed:
     tools: list[CallSeen]
     """Calls of which every attempt was a tool's."""
     unplaced: frozenset[str]
-    """Ids of calls of a process that is neither the agent's nor known to be a tool's."""
+    """Ids of calls of which no attempt is known to be the agent's own, though its processes are known."""
 
 
 def witnessed(calls: Sequence[CallSeen]) -> Witnessed:
@@ -54,7 +57,7 @@ def witnessed(calls: Sequence[CallSeen]) -> Witnessed:
             continue
         if len(kept) != len(call.attempts):
             call = _with(call, kept)
-        if any(_is_loose(a.value.sender, agents) for a in kept):
+        if kept and not any(_is_agents(a.value.sender, agents) for a in kept):
             unplaced.add(call.id)
         own.append(call)
     return Witnessed(calls=own, tools=tools, unplaced=frozenset(unplaced))
@@ -84,11 +87,11 @@ def _is_tools(sender: Sender | None, agents: Sequence[Sender]) -> bool:
     return any(agent.pid in sender.parents for agent in agents)
 
 
-def _is_loose(sender: Sender | None, agents: Sequence[Sender]) -> bool:
-    if sender is None or any(_same(sender, agent) for agent in agents):
+def _is_agents(sender: Sender | None, agents: Sequence[Sender]) -> bool:
+    if sender is None:
         return False
-    launchers = {agent.parents[0] for agent in agents if agent.parents} - {_INIT}
-    return launchers.isdisjoint(sender.parents)
+    launchers = {agent.parents[0] for agent in agents if agent.parents}
+    return any(_same(sender, agent) for agent in agents) or not launchers.isdisjoint(sender.parents)
 
 
 def _with(call: CallSeen, kept: tuple[AttemptSeen, ...]) -> CallSeen:

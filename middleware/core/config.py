@@ -53,6 +53,10 @@ class StoreConfig:
     path: str | None = dataclasses.field(
         default=None, metadata=_doc("The SQLite file; unset: $XDG_STATE_HOME/fairtrial/store.db.")
     )
+    keep_limit_bytes: int = dataclasses.field(
+        default=64 << 20,
+        metadata=_doc("Per run: files of attempts that the harness deletes, kept beside the store, bytes; 0: none."),
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from fairtrial.middleware.core.records import Record
 
 
 class DoorInfo(Record, frozen=True, kw_only=True):
-    """One bound model door."""
+    """One bound model door; with scheme `tcp` the connect door."""
 
     name: str = ""
     scheme: str = "https"

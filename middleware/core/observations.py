@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Literal
 
 import msgspec
 
-from fairtrial.middleware.core.records import PhaseName, Record, Trust, Victim
+from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName, Record, TimeLimits, Trust, Victim
 
 OBSERVATION_SCHEMA: Final = "fairtrial.observation/1"
 
@@ -184,10 +184,11 @@ class Sender(Record, frozen=True, kw_only=True):
     """The process that opened a connection to a door, as the kernel told it while the connection was open."""
 
     pid: int
+    """0: none of the processes that descend from the run's."""
     start_ticks: int
     """Clock ticks since boot: tells a reused pid from the first one."""
     parents: list[int] = []
-    """Pids of its parents, nearest first."""
+    """Pids of its parents up to the run's own process, nearest first."""
 
 
 class RequestFacts(Record, frozen=True, kw_only=True):
@@ -399,6 +400,42 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
 
 
 # --- containers and cgroups -----------------------------------------------------------------------------------------
+
+
+class OpaqueConnection(Value, frozen=True, kw_only=True):
+    """A tunnel through the connect door has ended, or never stood; durations s, sizes bytes, nothing of it was read."""
+
+    kind: ClassVar[str] = "connection.ended"
+    host: str = ""
+    port: int | None = None
+    provider: str | None = None
+    """Whose model API the host is, where it is a known one."""
+    started_wall_ns: int = 0
+    ok: bool = False
+    """It was dialled."""
+    stage: str | None = None
+    """Where a dial failed: dns, proxy, connect."""
+    dns: float | None = None
+    connect: float | None = None
+    tls: float | None = None
+    """From the client's first byte to the upstream's first."""
+    via_proxy: str | None = None
+    remote: str | None = None
+    duration: float | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    max_wait: float | None = None
+    """The longest time from a byte of the client to the upstream's next one."""
+    max_gap: float | None = None
+    """The longest time between two reads of the upstream without a byte of the client between."""
+    silent: float | None = None
+    """From the last byte of either side to the end."""
+    closed_by: Literal["client", "upstream", "fairtrial"] | None = None
+    close_kind: str | None = None
+    cut: bool | None = None
+    """The upstream ended first and without TLS's close_notify; None where that cannot be told."""
+    errno: int | str | None = None
+    error: str | None = None
 
 
 class ContainerSeen(Value, frozen=True, kw_only=True):
@@ -643,6 +680,19 @@ class DiskFull(Value, frozen=True, kw_only=True):
     """The edge at which it was looked at, as in `CgroupReading`; None: between two."""
 
 
+class FdLimit(Value, frozen=True, kw_only=True):
+    """A process of a container was seen with as many open files as its own limit allows; sampled, so a short one is
+    missed.  `since_first_reply`: it started after a model's first reply had passed; None: no reply had."""
+
+    kind: ClassVar[str] = "process.fd_limit"
+    container_id: str
+    pid: int | None = None
+    comm: str | None = None
+    open_files: int | None = None
+    limit: int | None = None
+    since_first_reply: bool | None = None
+
+
 class KernelOomKill(Value, frozen=True, kw_only=True):
     """One victim record of the kernel log: says *who* and *which limit*."""
 
@@ -716,6 +766,92 @@ class HostCounters(Value, frozen=True, kw_only=True):
     load1: float | None = None
 
 
+# --- a harness's own records ------------------------------------------------------------------------------------------
+
+
+class BookedPhase(Record, frozen=True, kw_only=True):
+    """One part of a trial as the harness timed it; wall ns of the harness's clock.  `step`: the harness's own word for
+    a part of the task that has several."""
+
+    name: PhaseName
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    outcome: str | None = None
+    step: str | None = None
+
+
+class BookedError(Record, frozen=True, kw_only=True):
+    """A failure as the harness named it.  Its text is not kept: it may hold what the agent printed.
+
+    The three answers are the harness's policy for this name: try again, run the verifier, count the reward.
+    """
+
+    type: str
+    at_ns: int | None = None
+    exit_code: int | None = None
+    step: str | None = None
+    should_retry: bool | None = None
+    should_grade: bool | None = None
+    reward_valid: bool | None = None
+
+
+class HarnessOutcome(Value, frozen=True, kw_only=True):
+    """What a harness booked for one trial, as read from its own files (`middleware/harnesses/`).
+
+    Many may tell of one trial: several harnesses, or one file before and after it was whole.
+    """
+
+    kind: ClassVar[str] = "harness.outcome"
+    harness: str
+    harness_version: str | None = None
+    identity: str
+    """What the harness calls the trial, as a digest: the same trial has the same one in every file."""
+    label: str
+    """The same for people: its trial name, instance or sample."""
+    task: str | None = None
+    run: str | None = None
+    """fairtrial's run that it was imported into."""
+    job: str | None = None
+    try_: int | None = msgspec.field(default=None, name="try")
+    retried: bool = False
+    """The harness gave this attempt up and tried again: it counts in no score."""
+    outcome: Outcome = Outcome.UNKNOWN
+    scored: bool = False
+    """A verifier or scorer said so.  False: an exit status, or the agent program's own word."""
+    reward: float | None = None
+    rewards: dict[str, float] = {}
+    reward_valid: bool | None = None
+    exit_status: str | None = None
+    ended_as: EndedAs | None = None
+    errors: list[BookedError] = []
+    marks: list[str] = []
+    """Known sentences of the harness's log, by name: terminal_gone."""
+    started_ns: int | None = None
+    ended_ns: int | None = None
+    phases: list[BookedPhase] = []
+    time: TimeLimits = TimeLimits()
+    memory_declared: int | None = None
+    cpus_declared: float | None = None
+    concurrency: int | None = None
+    """Trials that the harness may run at once."""
+    agent: str | None = None
+    model: str | None = None
+    model_calls: int | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    complete: bool = True
+    """Every file that tells of it could be read whole."""
+    files: list[str] = []
+    """Names of the files that it was read from, below the path that was given."""
+    joined_by: str | None = None
+    """How it was tied to its trial: trial_id | request_id | response_id | tool_call | call_key | session | label | name
+    | time | before; None: to none, it stands alone."""
+    part_of: str | None = None
+    """A trial that was observed as a whole and holds several of these: which part of it was this one's is not known."""
+    imported_ns: int | None = None
+
+
 VALUES: Final[dict[str, type[Value]]] = {
     v.kind: v
     for v in (
@@ -728,6 +864,7 @@ VALUES: Final[dict[str, type[Value]]] = {
         DoorState,
         AttemptStarted,
         AttemptEnded,
+        OpaqueConnection,
         ContainerSeen,
         ContainerEvent,
         ExecStarted,
@@ -738,11 +875,13 @@ VALUES: Final[dict[str, type[Value]]] = {
         OomKill,
         PidsHit,
         DiskFull,
+        FdLimit,
         KernelOomKill,
         ContainerGone,
         RuntimeState,
         DoorImage,
         HostCounters,
+        HarnessOutcome,
     )
 }
 

@@ -276,6 +276,38 @@ class Call(Record, frozen=True, kw_only=True):
     attempts: list[Attempt] = []
 
 
+class Connection(Record, frozen=True, kw_only=True):
+    """One connection through the connect door (`--via connect`): what can be known of it without reading it.
+
+    `tls` is the first wait of the handshake; `max_wait` from a byte of the client to the upstream's next, `max_gap`
+    between two of the upstream; `silent` from the last byte to the end.  `cut`: the upstream ended it first, and
+    without TLS's close_notify.
+    """
+
+    host: str
+    port: int | None = None
+    provider: str | None = None
+    started: str | None = None
+    ok: bool = False
+    stage: str | None = None
+    dns: float | None = None
+    connect: float | None = None
+    tls: float | None = None
+    via_proxy: str | None = None
+    remote: str | None = None
+    duration: float | None = None
+    bytes_up: int | None = None
+    bytes_down: int | None = None
+    max_wait: float | None = None
+    max_gap: float | None = None
+    silent: float | None = None
+    closed_by: ClosedBy | None = None
+    close_kind: str | None = None
+    cut: bool | None = None
+    errno: str | None = None
+    error: str | None = None
+
+
 class Tool(Record, frozen=True, kw_only=True):
     """One tool call of a step."""
 
@@ -488,6 +520,34 @@ class Coverage(Record, frozen=True, kw_only=True):
     dropped: int | None = None
 
 
+class Booked(Record, frozen=True, kw_only=True):
+    """What one harness booked for the trial, beside the verdict and never changed by it."""
+
+    harness: str
+    label: str
+    """What the harness calls the trial."""
+    job: str | None = None
+    outcome: Outcome = Outcome.UNKNOWN
+    scored: bool = False
+    """A verifier or scorer said so; else an exit status or the agent program's own word."""
+    reward: float | None = None
+    reward_valid: bool | None = None
+    """The harness's own word on whether the reward counts."""
+    exit_status: str | None = None
+    error: str | None = None
+    """The first failure, by the harness's name for it."""
+    marks: list[str] = []
+    retried: bool = False
+    """An attempt that the harness gave up and tried again: in no score."""
+    part_of: str | None = None
+    """The observed trial that holds it beside others."""
+    joined_by: str | None = None
+    """How it was tied to the observed trial; None: to none."""
+    complete: bool = True
+    """Every file that tells of it could be read whole."""
+    model_calls: int | None = None
+
+
 class Trial(Record, frozen=True, kw_only=True):
     """`fairtrial.trial/1`: one attempt at one task, as observed."""
 
@@ -509,6 +569,8 @@ class Trial(Record, frozen=True, kw_only=True):
     signal: int | None = None
     outcome: Outcome = Outcome.UNKNOWN
     outcome_source: str | None = None
+    booked: list[Booked] = []
+    """By harnesses whose own records were imported, the one that counts first."""
     phases: list[Phase] = []
     environment: Environment = Environment()
     limits: Limits = Limits()
@@ -516,6 +578,8 @@ class Trial(Record, frozen=True, kw_only=True):
     verdict: Verdict | None = None
     steps: list[Step] = []
     side_calls: list[Call] = []
+    connections: list[Connection] = []
+    """Of `--via connect`."""
     unassigned: dict[str, int] = {}
     coverage: Coverage = Coverage()
 

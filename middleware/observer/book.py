@@ -141,6 +141,9 @@ class TrialBook:
         )
         self._emit_at_begin(machine)
         for door in doors:
+            if door.scheme == "tcp":  # what passes there nobody reads, so it watches no family
+                self._emit_at_begin(DoorState(door="egress", name=door.name, port=door.door_port))
+                continue
             self._emit_at_begin(
                 DoorState(
                     name=door.name,

@@ -6,7 +6,8 @@ each value that had to stay although it leads nowhere from there as a note.
 
 Who may come in at a gateway: clients whose address the engine says is that of a container of this run, which is one
 whose Env holds our token, or whose exec was given it.  An engine that does not answer lets in by the token alone.
-Nothing here asks the engine before a door's URL is seen in an Env: a run without such containers pays nothing.
+Nothing here asks the engine before a door's URL is seen in an Env, and nothing here is loaded before one can be
+(`bridge_front.py`): a run without such containers pays nothing.
 
 Seam: which token a container is given is asked of `token_for`; today a `run` is one trial with one token.
 """
@@ -22,6 +23,7 @@ from typing import Final
 
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.relay import container_env
+from fairtrial.middleware.relay.bridge_front import TARGET
 from fairtrial.middleware.relay.bridge_place import OUT_OF_REACH, Elsewhere, Place, Places
 from fairtrial.middleware.relay.container_env import Asked, DoorValue, Unreadable
 from fairtrial.middleware.relay.dial import Dialler
@@ -33,11 +35,8 @@ from fairtrial.middleware.relay.heads import RequestHead
 from fairtrial.middleware.relay.model import ModelDoor
 from fairtrial.middleware.relay.relay import Relay, tcp_listener
 from fairtrial.middleware.relay.route import Admission, Thinking
-from fairtrial.middleware.relay.settings import Upstream
+from fairtrial.middleware.relay.settings import ProxySettings, Upstream
 
-_TARGET: Final = re.compile(
-    rb"(?P<version>/v\d+\.\d+)?/containers/(?:(?P<create>create)|(?P<container>[^/?]+)/exec)(?:\?.*)?", re.DOTALL
-)
 _TOKEN: Final = re.compile(r"/t/([0-9a-f]{32})")
 _THINK_S: Final = 30.0
 """So long a request waits for what we ask, each question two thirds of it; then it passes as it is.
@@ -74,7 +73,6 @@ class Bridge:
         self._dialler = engine.dialler
         self._doors = {door.port: door for door in doors if door.port}
         self._token_for = token_for
-        self._needles = tuple(f":{port}/t/".encode() for port in self._doors)
         self._tell_mutation = tell_mutation
         self._tell_note = tell_note
         self._think_s = think_s
@@ -90,13 +88,10 @@ class Bridge:
 
     def wants(self, head: RequestHead) -> bool:
         """Whether a container or an exec is asked for."""
-        return bool(self._doors) and head.method == b"POST" and _TARGET.fullmatch(head.target) is not None
+        return head.method == b"POST" and TARGET.fullmatch(head.target) is not None
 
     def edit(self, head: RequestHead, body: bytes) -> Thinking | None:
-        """At once None where no door is named."""
-        plain = body.replace(b"\\/", b"/")
-        if not any(needle in plain for needle in self._needles):
-            return None
+        """Looks for doors in the Env, and for the place from which they must be reached."""
         return lambda: self._edit(head.target, body)
 
     def not_edited(self, why: str) -> None:
@@ -105,7 +100,7 @@ class Bridge:
         self._note("bridge.not_looked_at", f"The Env of a container or an exec was not looked at: {why}.")
 
     async def _edit(self, target: bytes, body: bytes) -> bytes | None:
-        found = _TARGET.fullmatch(target)
+        found = TARGET.fullmatch(target)
         assert found is not None
         try:
             asked = container_env.read(body)
@@ -151,9 +146,10 @@ class Bridge:
         self._relay.counters.edited += 1
         for value, url in new.items():
             self._tell(value, url, place, container)
-        if asked.proxy is not None and place.gateway not in asked.no_proxy:
-            text = f"It has {asked.proxy} and no no_proxy for {place.gateway}: its model calls may go to that proxy"
-            self._note("bridge.proxy", f"{text} and not to the door.")
+        excepted = ProxySettings(no_proxy=asked.no_proxy).bypasses(place.gateway, ours[0].port)
+        if asked.proxy is not None and not excepted:
+            text = f"A container of this run has {asked.proxy}, and its no_proxy does not except {place.gateway}"
+            self._note("bridge.proxy", f"{text}: its model calls may go to that proxy and not to the door.")
         return container_env.rewritten(asked, new)
 
     def _tell(self, value: DoorValue, url: str, place: Place, container: str | None) -> None:

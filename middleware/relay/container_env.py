@@ -60,8 +60,8 @@ class Asked:
     """`HostConfig.NetworkMode`; "" where it is not given."""
     proxy: str | None
     """The variable that sends plain-http calls of that container to a proxy."""
-    no_proxy: tuple[str, ...]
-    """What its `no_proxy` excepts."""
+    no_proxy: str
+    """Its `no_proxy`; "" where there is none."""
 
 
 def read(body: bytes) -> Asked:
@@ -94,7 +94,7 @@ def read(body: bytes) -> Asked:
         values=tuple(values),
         network=network if isinstance(network, str) else "",
         proxy=next((name for name in _PROXIES if others.get(name)), None),
-        no_proxy=tuple(part for part in re.split(r"[,\s]+", others.get("no_proxy", "")) if part),
+        no_proxy=others.get("no_proxy", ""),
     )
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from time import monotonic_ns
+from typing import Final
 
 from fairtrial.middleware.relay.dial import DialFailed, DialReport
 from fairtrial.middleware.relay.downward import Downward
@@ -22,6 +23,9 @@ from fairtrial.middleware.relay.pair import Pause
 from fairtrial.middleware.relay.route import DoorPolicy, HeadRefused, Owner, Route
 from fairtrial.middleware.relay.switch import Queue
 from fairtrial.middleware.wire.feed import Kind
+
+ESTABLISHED: Final = b"HTTP/1.1 200 Connection established\r\n\r\n"
+"""The one answer of ours that is no refusal: without it no client begins its tunnel."""
 
 __all__ = ("DoorPolicy", "HeadRefused", "Owner", "Pair", "Route")
 
@@ -87,6 +91,16 @@ class Pair(Downward):
         self._settle()
         self._client.reset_when_delivered()  # an upstream before this one may have answered
 
+    def _say_sender(self) -> None:
+        """Tell who is at the client's end: the request has been passed on, and nothing of an answer was read yet, so
+        the client is there still."""
+        try:
+            sender = self._relay.senders.of(*self._client.ends())
+        except OSError:
+            return
+        if sender is not None:
+            self._json(Kind.SENDER, sender)
+
     def _dialled(self, link: Link, report: DialReport) -> None:
         self._upstream = link
         link.on_data = self._upstream_data
@@ -103,7 +117,16 @@ class Pair(Downward):
         if self._eof_pending and not self._held_bytes:
             link.finish()
         self._json(Kind.DIAL, report.as_json(), self._msg)
+        if self._route.policy.connect:
+            self._answer_connect()
+        self._say_sender()
         self._resume(Pause.DIALLING)
         if not self._client.blocked:  # by a response of the upstream before this one
             link.resume()
         link.start()
+
+    def _answer_connect(self) -> None:
+        """Say that the tunnel stands, as if its upstream had said so: what then passes is the client's and its own."""
+        self._upstream_data(ESTABLISHED, monotonic_ns())
+        self.account.upstream_last_ns = None
+        self.account.bytes_down -= len(ESTABLISHED)

@@ -259,6 +259,9 @@ class Dialler:
                     await self._ask_proxy(sock, outer, proxy, report)
             report.proxy_s = (monotonic_ns() - began) / 1e9
         if upstream.scheme != "https":
+            if outer is not None:
+                report.stage = "proxy"
+                raise OSError(errno.EPROTONOSUPPORT, "what is opaque is not carried through a proxy's own TLS")
             return Link(self._loop, sock, self._watch)
         report.stage = "tls"
         context = await self._trust.context()

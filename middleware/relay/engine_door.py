@@ -21,6 +21,7 @@ from fairtrial.middleware.wire.feed import Kind
 
 if TYPE_CHECKING:
     from fairtrial.middleware.relay.docker import DockerDoor
+    from fairtrial.middleware.relay.route import Editor
 
 _NEAR_S: Final = 0.02
 """How long the command waits for an engine that is reached to answer a ping."""
@@ -101,14 +102,21 @@ class EngineDoor:
         """Let agents in containers reach these doors, if there is a Docker door through which they are made."""
         if self._door is None or not self._prepared.config.run.bridge_door:
             return
-        from fairtrial.middleware.relay.bridge import Bridge
+        from fairtrial.middleware.relay.bridge_front import BridgeFront
 
-        feed, token = self._relay.feed, self._prepared.token
-        self._door.editor = Bridge(
-            self._relay,
-            self._door,
-            doors,
-            lambda _container: token,
-            tell_mutation=lambda mutation: feed.record_json(Kind.MUTATION, mutation.record()),
-            tell_note=lambda event, text: feed.record_json(Kind.NOTE, {"event": event, "text": text}),
-        )
+        relay, engine, token = self._relay, self._door, self._prepared.token
+
+        def make() -> Editor:
+            from fairtrial.middleware.relay.bridge import Bridge
+
+            feed = relay.feed
+            return Bridge(
+                relay,
+                engine,
+                doors,
+                lambda _container: token,
+                tell_mutation=lambda mutation: feed.record_json(Kind.MUTATION, mutation.record()),
+                tell_note=lambda event, text: feed.record_json(Kind.NOTE, {"event": event, "text": text}),
+            )
+
+        engine.editor = BridgeFront([door.port for door in doors if door.port], make)

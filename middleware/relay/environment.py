@@ -59,6 +59,9 @@ _EFFECTS: Final[Mapping[str, str]] = {
     "OPENAI_BASE_URL": "HTTP/1.1 where the client might have used h2; connect errors show as a reset",
     "OPENAI_API_BASE": "as OPENAI_BASE_URL",
     "GOOGLE_GEMINI_BASE_URL": "HTTP/1.1 where the client might have used h2; connect errors show as a reset",
+    "HTTPS_PROXY": "a CONNECT before each TLS connection of every program that honours the variable; connect errors "
+    "show as a reset of the tunnel",
+    "https_proxy": "as HTTPS_PROXY",
     "NO_PROXY": "loopback is reached without the proxy",
     "no_proxy": "loopback is reached without the proxy",
     "TRACEPARENT": "programs that speak OpenTelemetry join this trial's trace",
@@ -201,9 +204,11 @@ def child_environment(
     trial: str,
     run: str | None,
     trace: TraceContext,
+    proxy: str | None = None,
 ) -> ChildEnvironment:
     """The environment of the command.  `door_urls`: door name -> `http://127.0.0.1:PORT/t/TOKEN`; a door that is
     missing there was not opened and its variables stay as they are.  Of a socket door it is `unix://PATH`.
+    `proxy`: the connect door, in whose run there is no other.
     """
     changes: dict[str, tuple[str, str]] = {}
     for door in plan.doors:
@@ -215,13 +220,19 @@ def child_environment(
             changes[pointer.variable] = (url, pointer.why)
     hosts = {urlsplit(url).hostname or "" for url in door_urls.values()}
     for name, value in _no_proxy(environ, (*_LOOPBACK, *sorted(hosts - {""} - set(_LOOPBACK)))).items():
-        changes[name] = (value, "a proxy must not stand between the command and the doors")
+        why = "a proxy must not stand between the command and the doors" if proxy is None else "loopback stays direct"
+        changes[name] = (value, why)
+    if proxy is not None:
+        why = "--via connect: each TLS connection is dialled by fairtrial, through the proxy that stood here before"
+        changes |= dict.fromkeys(("HTTPS_PROXY", "https_proxy"), (proxy, why))
     changes["TRACEPARENT"] = (
         f"00-{trace.trace_id}-{trace.root_span_id}-{trace.flags}",
         "the trial's span; continues the incoming trace" if trace.parent_span_id else "the trial's span, a new trace",
     )
     notes: list[Note] = []
-    if environ.get("CLAUDE_CODE_PROPAGATE_TRACEPARENT", "1") in {"", "1"}:
+    if proxy is not None:
+        pass  # nobody reads the header, and a first-party address shall get what it would get without us
+    elif environ.get("CLAUDE_CODE_PROPAGATE_TRACEPARENT", "1") in {"", "1"}:
         changes["CLAUDE_CODE_PROPAGATE_TRACEPARENT"] = ("1", "attempts of one call are told by their traceparent")
     else:
         notes.append(

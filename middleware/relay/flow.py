@@ -84,6 +84,10 @@ class Flow:
         self.on_closed: Callable[[], None] = nothing
         watch.arm(self._fd, self)
 
+    def ends(self) -> tuple[object, object]:
+        """The other side's address and our own, as the socket names them.  Raises OSError when it is gone."""
+        return self._sock.getpeername(), self._sock.getsockname()
+
     def release(self) -> None:
         """Its owner wants to hear nothing more of it; what it still has to send is sent."""
         self.on_data = self.on_eof = self.on_error = self.on_write_failed = nothing

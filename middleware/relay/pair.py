@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Final, Literal
 from fairtrial.middleware.relay.account import Account
 from fairtrial.middleware.relay.again import Said
 from fairtrial.middleware.relay.ends import Link
+from fairtrial.middleware.relay.feed import FeedSender
 from fairtrial.middleware.relay.framing import RequestEvent, RequestFramer, ResponseFramer
+from fairtrial.middleware.relay.opaque import Opaque
 from fairtrial.middleware.relay.route import Owner, Route
 from fairtrial.middleware.relay.switch import Queue
 from fairtrial.middleware.relay.tally import Tally
@@ -42,6 +44,13 @@ class Pause:
     EDITING = 128
 
 
+def _account(route: Route, feed: FeedSender, conn: int) -> Account:
+    """What is told of a connection depends on its door."""
+    if route.policy.docker:
+        return Tally(feed, conn)
+    return Opaque(feed, conn) if route.policy.connect else Account(feed, conn)
+
+
 class PairState:
     """One client connection and its upstream.  Slots: a read of either side looks up a dozen of these."""
 
@@ -56,7 +65,7 @@ class PairState:
     def __init__(self, relay: Owner, route: Route, client: Link, conn: int) -> None:
         self._relay = relay
         self._loop = relay.loop
-        self.account = account = Tally(relay.feed, conn) if route.policy.docker else Account(relay.feed, conn)
+        self.account = account = _account(route, relay.feed, conn)
         self._record = account.record
         self._json = account.json
         self._record_whole = relay.feed.record_whole

@@ -148,18 +148,25 @@ def prepare(
             notes.append(Note("docker.not_watched", f"{docker.skipped}.", say=True))
         adapt = options.adapt or settings.run.adapt
         findings = settings_files.inspect(options.command, environ, cwd, reader=docker_upstream.read_text)
+        connect = options.via == "connect"
+        if connect:
+            findings = Findings()  # whatever address its settings name, it is kept
         notes += [*findings.notes, *findings.sentences(adapt=adapt)]
-        plan = environment.plan_doors(
-            environ,
-            Wishes(
-                upstreams={**settings.upstreams, **dict(options.upstreams)},
-                routes={**settings.routes, **dict(options.routes)},
-                held=findings.held() if adapt else {},
-                leave=findings.leave,
-                outer_doors=runtime_dir.outer_doors(environ, chosen=settings.relay.runtime_dir),
-                extra=findings.extra_doors() if adapt else (),
-                v1_clients=findings.tool == "opencode",
-            ),
+        plan = (
+            EnvironmentPlan()
+            if connect
+            else environment.plan_doors(
+                environ,
+                Wishes(
+                    upstreams={**settings.upstreams, **dict(options.upstreams)},
+                    routes={**settings.routes, **dict(options.routes)},
+                    held=findings.held() if adapt else {},
+                    leave=findings.leave,
+                    outer_doors=runtime_dir.outer_doors(environ, chosen=settings.relay.runtime_dir),
+                    extra=findings.extra_doors() if adapt else (),
+                    v1_clients=findings.tool == "opencode",
+                ),
+            )
         )
         if options.headroom is not None:
             text = f"--headroom {options.headroom:g} is recorded, not applied: that is not built yet."

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from time import monotonic_ns
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from fairtrial.middleware.relay.coupled import Pair, Route
 from fairtrial.middleware.relay.descriptors import OUT_OF_ROOM, Descriptors
@@ -24,8 +24,12 @@ from fairtrial.middleware.relay.feed import FeedSender, LoopLag
 from fairtrial.middleware.relay.gates import Gates
 from fairtrial.middleware.relay.model import ModelDoor, RunTokens
 from fairtrial.middleware.relay.pair import PairState
+from fairtrial.middleware.relay.senders import Senders
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
 from fairtrial.middleware.wire.feed import Kind
+
+if TYPE_CHECKING:
+    from fairtrial.middleware.relay.egress import ConnectDoor
 
 _ACCEPT_BATCH: Final = 64
 _ACCEPT_PAUSE_S: Final = 0.1
@@ -104,6 +108,7 @@ class Relay:
         self.feed = feed
         self.feed.before_hand_over = self._observe_streams
         self.counters = Counters()
+        self.senders = Senders()
         self.doors: list[Door] = []
         self._tokens = RunTokens()
         self.generation = 0
@@ -157,10 +162,8 @@ class Relay:
     ) -> _Door:
         """Accept on `listener` for the door that `make` gives; a door that cannot be made closes the listener."""
         try:
-            watch = self._begin()
-            if self._trust is None:
-                self._trust = Trust(self.loop, self.settings.ca_files)
-            dialler = Dialler(self.loop, watch, upstream, self.settings, self._trust, self._room)
+            self._begin()
+            dialler = self._dialler(upstream)
             listener.setblocking(False)
             door = make(upstream, dialler, listener)
         except BaseException:
@@ -183,6 +186,21 @@ class Relay:
             },
         )
         return door
+
+    def open_connect_door(self, *, token: str, trial: str) -> ConnectDoor:
+        """A door for CONNECT on a loopback port, for who has the token.  Raises `OSError`."""
+        from fairtrial.middleware.relay.egress import ConnectDoor  # late: only `--via connect` has one
+
+        def make(upstream: Upstream, dialler: Dialler, listener: socket.socket) -> ConnectDoor:
+            return ConnectDoor(upstream, dialler, listener, token=token, trial=trial, dialler_for=self._dialler)
+
+        return self.open_door(Upstream("connect", "tcp", "localhost", 0), tcp_listener("127.0.0.1"), make)
+
+    def _dialler(self, upstream: Upstream) -> Dialler:
+        watch = self._begin()
+        if self._trust is None:
+            self._trust = Trust(self.loop, self.settings.ca_files)
+        return Dialler(self.loop, watch, upstream, self.settings, self._trust, self._room)
 
     def close_door(self, door: Door) -> None:
         """Listen no more at this door; what came through it goes on."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.feed import FeedSender
 from fairtrial.middleware.relay.heads import RequestHead
+from fairtrial.middleware.relay.senders import Senders
 from fairtrial.middleware.relay.settings import Counters, RelaySettings, Upstream
 
 if TYPE_CHECKING:
@@ -21,11 +22,13 @@ class DoorPolicy:
     """What differs between doors.
 
     `client_eof`: what a client's FIN means while a request is in flight: `gone` (TCP model door), `half` (TCP
-    Docker door), `unix` (POLLHUP tells the two apart).  `docker`: its unframed 200 opens a tunnel.
+    Docker door), `unix` (POLLHUP tells the two apart).  `docker`: its unframed 200 opens a tunnel.  `connect`: each
+    connection is a CONNECT that the door itself answers once its upstream is dialled.
     """
 
     client_eof: Literal["gone", "half", "unix"] = "gone"
     docker: bool = False
+    connect: bool = False
 
 
 class HeadRefused(Exception):
@@ -111,6 +114,7 @@ class Owner(Protocol):
     feed: FeedSender
     settings: RelaySettings
     counters: Counters
+    senders: Senders
     generation: int
     """Rises whenever the answer of a door's `rewrite` to the same head may change (a token came or went)."""
 

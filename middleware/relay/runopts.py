@@ -73,17 +73,18 @@ def parse(arguments: Sequence[str]) -> RunOptions:
     """Options and COMMAND.  Everything after the first `--`, or from the first word that is no option, is COMMAND.
 
     Raises `UsageError` (status 2) for what argparse cannot know: no command, an unknown provider, a malformed URL,
-    `--via connect`.
+    an option that another one makes meaningless.
     """
     ours, command = _split(list(arguments))
     space = build_parser().parse_args(ours)
     command = [*space.command, *command]
     if not command:
         raise UsageError("There is no command to run.", remedy="Write it after `--`: fairtrial run -- COMMAND …")
-    if space.via == "connect":
+    beside = [name for name in ("upstream", "route", "adapt") if getattr(space, name)]
+    if space.via == "connect" and beside:
         raise UsageError(
-            "--via connect is not built yet: only base URLs are (the child's *_BASE_URL variables point to the door).",
-            remedy="Leave --via out, or say --via base-url.",
+            f"--{beside[0]} has no meaning with --via connect: the command keeps its own addresses.",
+            remedy=f"Leave --{beside[0]} out, or say --via base-url.",
         )
     if space.headroom is not None and not 0 < space.headroom < 1e6:
         raise UsageError(
@@ -205,7 +206,8 @@ def build_parser() -> argparse.ArgumentParser:
         "--via",
         choices=("base-url", "connect"),
         default="base-url",
-        help=argparse.SUPPRESS,  # until there is a choice; see `parse`
+        help="base-url (the default): *_BASE_URL lead to a door, calls are read. connect: HTTPS_PROXY leads to one and "
+        "URLs stay; seen of each connection are name, connect, TLS, bytes, gaps, cuts",
     )
     traffic.add_argument(
         "--adapt",

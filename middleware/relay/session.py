@@ -153,6 +153,7 @@ class Session:
         engine_door = EngineDoor(self._relay, prepared)
         engine_door.open()  # first, so that the engine answers while the rest is made
         await asyncio.sleep(0)
+        proxy = self._open_connect_door() if prepared.options.via == "connect" else None
         model_doors: list[ModelDoor] = []
         for plan in prepared.plan.doors:
             try:
@@ -198,6 +199,7 @@ class Session:
             trial=prepared.trial,
             run=prepared.run,
             trace=prepared.trace,
+            proxy=proxy,
         )
         adapted = settings_files.adapt(self._command, prepared.environ, prepared.findings, self._door_urls)
         if not (prepared.options.adapt or prepared.config.run.adapt):
@@ -232,6 +234,19 @@ class Session:
                 say(note.text)
         if prepared.options.verbose:
             self._list_changes()
+
+    def _open_connect_door(self) -> str:
+        """The door of `--via connect`; its URL.  Raises `HostError`."""
+        try:
+            door = self._relay.open_connect_door(token=self._prepared.token, trial=self._prepared.trial)
+        except OSError as error:
+            raise HostError(
+                f"The connect door cannot listen on loopback: {error.strerror or error}.",
+                remedy="Check that 127.0.0.1 is up (ip link set lo up) and that files may be opened (ulimit -n).",
+                errno=error.errno,
+            ) from error
+        self._doors.append({"name": "connect", "scheme": "tcp", "door_port": door.port})
+        return door.url
 
     def _list_changes(self) -> None:
         say(f"trial {self._prepared.trial}; for this command fairtrial changes:")

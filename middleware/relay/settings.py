@@ -39,8 +39,8 @@ class ClientTls:
 class Upstream:
     """Where a door leads.  `base_path` has no slash at its end; "" is the root.
 
-    `scheme` is http, https or unix; unix is plain http through the socket at `path` (`host` is then localhost and
-    `port` 0).
+    `scheme` is http, https, unix or tcp; unix is plain http through the socket at `path` (`host` is then localhost and
+    `port` 0); tcp carries what nobody here reads (`egress.py`), through an https proxy's CONNECT where there is one.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Upstream:
         if self.scheme == "unix":
             return self.host
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
+        return host if self.port == DEFAULT_PORTS.get(self.scheme) else f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
@@ -133,7 +133,7 @@ class ProxySettings:
         """The proxy for an upstream, or None.  Raises `ValueError` for a proxy that we cannot speak to."""
         if upstream.scheme == "unix":
             return None
-        value = self.https_proxy if upstream.scheme == "https" else self.http_proxy
+        value = self.http_proxy if upstream.scheme == "http" else self.https_proxy
         if not value or self.bypasses(upstream.host, upstream.port):
             return None
         parts = urlsplit(value if "://" in value else f"http://{value}")

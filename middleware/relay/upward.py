@@ -193,7 +193,7 @@ class Upward(Editing):
         self._said = None
         if bad.fault is not None:
             self._relay.swallow(bad.fault)
-        if self._settings.refuse_bad_heads:
+        if self._settings.refuse_bad_heads or self._route.policy.connect:  # there is nowhere to pass it on to blindly
             self._counters.refused += 1
             self._json(Kind.NOTE, {"event": "refused", "reason": bad.reason, "in_body": bad.in_body})
             if bad.in_body:

@@ -14,7 +14,7 @@ from typing import Final
 from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Outcome, Trial, Verdict
 from fairtrial.middleware.report.sight import sight_line
-from fairtrial.middleware.report.tables import step_rows
+from fairtrial.middleware.report.tables import connection_rows, step_rows
 from fairtrial.middleware.report.words import at_step, booked, headline, plural, printable, seconds, short_id
 
 MAX_BYTES: Final = 900_000
@@ -144,6 +144,9 @@ def _details(trial: Trial, of: str = "") -> Iterable[str]:
         if len(rows) > len(shown):
             title += f", the first {MAX_STEPS}"
         yield _folded(title, _table(shown))
+    if trial.connections:
+        rows = [tuple(escaped(cell.strip()) for cell in row) for row in connection_rows(trial.connections)]
+        yield _folded(f"{of}{plural(len(trial.connections), 'connection')}", _table(rows[: MAX_STEPS + 1]))
     if trial.mutations:
         changes = [(escaped(m.what, _MAX_NAME), escaped(m.why or "")) for m in trial.mutations]
         yield _folded(f"{of}what fairtrial changed ({len(changes)})", _table([("what", "why"), *changes]))

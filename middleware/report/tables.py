@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from fairtrial.middleware.core.records import Attempt, Call, ContainerUse, Step, Tool, Trial
+from fairtrial.middleware.core.records import Attempt, Call, Connection, ContainerUse, Step, Tool, Trial
 from fairtrial.middleware.report.words import printable, seconds, size
 
 PEAK_MARKS: Final[Mapping[str, tuple[str, str]]] = {
@@ -48,6 +48,30 @@ def step_rows(trial: Trial) -> list[tuple[str, ...]]:
     """The cells of that table, its head first."""
     guilty = trial.verdict.step if trial.verdict else None
     return [("step", "call", "tools", "memory peak/ceiling", "events"), *(_row(step, guilty) for step in trial.steps)]
+
+
+def connection_rows(connections: Sequence[Connection]) -> list[tuple[str, ...]]:
+    """The connections of `--via connect`, the head first."""
+    rows: list[tuple[str, ...]] = [
+        ("  host", "name", "connect", "TLS", "up", "down", "longest wait", "longest gap", "took", "end")
+    ]
+    for one in connections:
+        times = [_time_cell(value) for value in (one.dns, one.connect, one.tls)]
+        sizes = ["-" if value is None else size(value) for value in (one.bytes_up, one.bytes_down)]
+        waits = [_time_cell(value) for value in (one.max_wait, one.max_gap, one.duration)]
+        rows.append((f"  {printable(one.host)}:{one.port}", *times, *sizes, *waits, _end_cell(one)))
+    return rows
+
+
+def _time_cell(value: float | None) -> str:
+    return "-" if value is None else seconds(value)
+
+
+def _end_cell(one: Connection) -> str:
+    if not one.ok:
+        return printable(f"never stood: {one.stage or 'dial'}{f', {one.error}' if one.error else ''}")
+    cut = ", without close_notify" if one.cut else ""
+    return f"{one.closed_by or '?'} {one.close_kind or '?'}{cut}"
 
 
 def _row(step: Step, guilty: int | None) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from fairtrial.middleware.core.records import (
     Trial,
     Verdict,
 )
-from fairtrial.middleware.report.tables import PEAK_MARKS, steps_table
+from fairtrial.middleware.report.tables import PEAK_MARKS, connection_rows, steps_table, table_lines
 from fairtrial.middleware.report.words import (
     at_step,
     because,
@@ -61,6 +61,9 @@ def ending_lines(trial: Trial, *, verbose: bool = False, stored: bool = True) ->
             count = len(verdict.present)
             extra = f"; {plural(count, 'outside event')} did not matter" if count else ""
             return [f"{PREFIX}passed, {plural(len(trial.steps), 'step')}{extra}{tail}"]
+        if trial.connections:
+            opaque = f"{plural(len(trial.connections), 'connection')}, whose calls were not read (--via connect)"
+            return [f"{PREFIX}passed, {opaque}{tail}"]
         if _no_call_came(trial, verdict):
             if not trial.coverage.doors:
                 # Inside another run, or unable to open a door: the sentence says which, and where to look.
@@ -101,6 +104,8 @@ def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False) ->
             for present in verdict.present:
                 text = f"{present.cause}{at_step(present.step)}: {present.why}"
                 lines += wrapped(text, width, hang=" " * 6)
+    if any(phase.source not in {None, "observed"} for phase in trial.phases):
+        lines += ["", "PHASES, as the harness timed them", *_phases(trial, width)]
     table = steps_table(trial, width=width if cut_tables else None)
     lines += ["", "STEPS", *table]
     marks = [f"{mark} {what}" for mark, what in PEAK_MARKS.values() if any(f" {mark}" in row for row in table)]
@@ -108,6 +113,14 @@ def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False) ->
         lines += wrapped(f"memory peak: {', '.join(marks)}", width)
     if trial.side_calls:
         lines.append(f"  beside the steps: {_side_calls(trial.side_calls)}")
+    if trial.connections:
+        lines += [
+            "",
+            "CONNECTIONS",
+            *table_lines(connection_rows(trial.connections), width=width if cut_tables else None),
+        ]
+    if inside := _inside(trial):
+        lines += wrapped(f"calls came from inside: {inside}", width)
     if trial.unassigned:
         counts = ", ".join(f"{printable(name)} {count}" for name, count in sorted(trial.unassigned.items()))
         lines.append(f"  not assigned to this trial: {counts}")
@@ -182,6 +195,23 @@ def _questions(verdict: Verdict) -> list[str]:
     ]
 
 
+def _phases(trial: Trial, width: int) -> list[str]:
+    """Each phase with its length and what struck it, and the limits that were declared."""
+    parts: list[str] = []
+    for phase in trial.phases:
+        started, ended = wall_ns_of(phase.started), wall_ns_of(phase.ended)
+        lasted = "?" if started is None or ended is None else seconds((ended - started) / 1e9)
+        parts.append(f"{phase.name.value} {lasted}{because(None if phase.outcome == 'ended' else phase.outcome)}")
+    lines = wrapped(" · ".join(parts), width)
+    time = trial.limits.time
+    limits = (("agent", time.agent), ("tool", time.tool), ("verifier", time.verifier), ("set-up", time.setup))
+    declared = [f"{name} {seconds(value)}" for name, value in limits if value is not None]
+    at_once = trial.environment.concurrency_at_start
+    if at_once is not None:
+        declared.append(f"{plural(at_once, 'trial')} at once")
+    return [*lines, *wrapped(f"declared: {', '.join(declared)}", width)] if declared else lines
+
+
 def _evidence(kind: str, evidence: list[Evidence], width: int) -> list[str]:
     if not evidence:
         return []
@@ -200,6 +230,16 @@ def _side_calls(calls: list[Call]) -> str:
     for call in calls:
         counts[call.role] = counts.get(call.role, 0) + 1
     return ", ".join(f"{role} ×{count}" for role, count in sorted(counts.items()))
+
+
+def _inside(trial: Trial) -> str:
+    """Containers from which model calls came, with how many."""
+    names = {use.id: use.name for step in trial.steps for use in step.containers if use.name}
+    counts: dict[str, int] = {}
+    for call in (*(call for step in trial.steps for call in step.calls), *trial.side_calls):
+        if call.container_id is not None:
+            counts[call.container_id] = counts.get(call.container_id, 0) + 1
+    return ", ".join(f"{printable(names.get(c, c[:12]))} ×{count}" for c, count in counts.items())
 
 
 def _coverage(coverage: Coverage, width: int) -> list[str]:

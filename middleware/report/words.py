@@ -33,11 +33,20 @@ def short_id(trial: Trial) -> str:
 
 
 def booked(trial: Trial) -> str:
-    """What a harness books from the exit status alone."""
+    """What was booked: by the harness whose record was imported, else by the exit status alone."""
+    said = next((b for b in trial.booked if b.harness == trial.outcome_source), None)
+    if said is not None:
+        words = [word for word in (said.error or said.exit_status, _reward(said.reward)) if word]
+        why = f" ({', '.join(words)})" if words else ""
+        return printable(f"{trial.outcome.value} by {said.harness}{why}")
     if trial.signal is None and trial.exit_code is None and not trial.command:
         return trial.outcome.value  # of `serve`: there was no command that could have ended
     how = f"signal {trial.signal}" if trial.signal else f"exit {'?' if trial.exit_code is None else trial.exit_code}"
     return f"{trial.outcome.value} ({how})"
+
+
+def _reward(reward: float | None) -> str:
+    return "" if reward is None else f"reward {reward:g}"
 
 
 def headline(verdict: Verdict) -> str:

@@ -29,6 +29,7 @@ from fairtrial.middleware.core.observations import (
     ContainerSeen,
     ExecEnded,
     ExecStarted,
+    HarnessOutcome,
     KernelOomKill,
     MutationSeen,
     Note,
@@ -50,15 +51,18 @@ from fairtrial.middleware.core.records import (
     Phase,
     PhaseName,
     Step,
+    TimeLimits,
     Trial,
     Trust,
 )
 from fairtrial.middleware.steps.agents import lineages
 from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_record, changes, fold, seen
+from fairtrial.middleware.steps.booked import Booking
 from fairtrial.middleware.steps.identity import extends, session_key
 from fairtrial.middleware.steps.placed import Assembly, Placed
 from fairtrial.middleware.steps.roles import assign_roles
 from fairtrial.middleware.steps.tools import Span, Tools
+from fairtrial.middleware.steps.tunnels import connections
 from fairtrial.middleware.steps.watched import coverage
 from fairtrial.middleware.steps.window import Windows, container_facts
 
@@ -80,13 +84,18 @@ _OUTSIDE_STEPS: Final = frozenset({PhaseName.TEARDOWN, PhaseName.VERIFY, PhaseNa
 
 def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
     """Assemble one trial from the observations of a store or a stream."""
-    own, unassigned = _select(observations, trial_id)
+    selected, unassigned = _select(observations, trial_id)
+    own = [pair for pair in selected if not isinstance(pair[1], HarnessOutcome)]
     calls = fold(_attempts(own))
     roles = assign_roles(calls)
+    booking = Booking.of(
+        (pair for pair in selected if isinstance(pair[1], HarnessOutcome)),
+        [(c.started_wall_ns, c.ended_wall_ns) for c, role in zip(calls, roles, strict=True) if role == "step"],
+    )
     steps = _open_steps(calls, roles)
     ends = _Ends.of(own, calls, roles)
     starts = [step.started_ns for step in steps]
-    placed = tuple(_place(observation, value, starts, ends) for observation, value in own)
+    placed = tuple(_place(observation, value, starts, ends, booking) for observation, value in selected)
 
     containers = container_facts(placed)
     windows = Windows(starts, containers, placed)
@@ -109,8 +118,9 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
         if role != "step"
     ]
     trial = structs.replace(
-        _trial(trial_id, own, records, ends),
+        _trial(trial_id, own, records, ends, booking),
         side_calls=side_calls,
+        connections=connections(placed),
         unassigned=unassigned,
         coverage=coverage(placed, calls, ends.ended_ns),
     )
@@ -309,20 +319,32 @@ def _is_stop(event: ContainerEvent) -> bool:
     return event.action == "stop" or (event.action == "kill" and event.signal in {None, 2, 3, 9, 15})
 
 
-def _place(observation: Observation, value: Value, starts: Sequence[int], ends: _Ends) -> Placed:
+def _place(observation: Observation, value: Value, starts: Sequence[int], ends: _Ends, booking: Booking) -> Placed:
     at = observation.wall_ns
     kind = type(value)
+    if kind is HarnessOutcome:
+        return Placed(observation=observation, value=value, step=None, phase=PhaseName.TEARDOWN)
+    if isinstance(value, ContainerSeen) and booking.is_verifiers(value, at):
+        value = structs.replace(value, role="verifier")
     if kind is AttemptEnded:
         # A call belongs to where it began, however long it took.
         at = value.started_wall_ns or at if isinstance(value, AttemptEnded) else at
     elif kind in _LATE_TYPES and kind is not CgroupReading:
         late = round(observation.uncertainty_s * 1e9)
         at -= max(LATE_KILL_NS, late) if kind is OomKill else late
-    phase = observation.phase or _phase(observation.wall_ns, at, value, ends)
+    phase = observation.phase or _told_phase(at, value, booking) or _phase(observation.wall_ns, at, value, ends)
     step = bisect_right(starts, at) or None
     if phase in _OUTSIDE_STEPS:
         step = None
     return Placed(observation=observation, value=value, step=step, phase=phase)
+
+
+def _told_phase(at: int, value: Value, booking: Booking) -> PhaseName | None:
+    """The harness's own phase of a moment.  A model call is the agent's whatever the harness says of the time: a
+    verifier's own calls are not told apart yet."""
+    if not booking.windows or isinstance(value, AttemptStarted | AttemptEnded | TrialStarted | TrialEnded):
+        return None
+    return booking.phase_at(at)
 
 
 def _phase(wall_ns: int, at: int, value: Value, ends: _Ends) -> PhaseName:
@@ -343,13 +365,16 @@ def _phase(wall_ns: int, at: int, value: Value, ends: _Ends) -> PhaseName:
 # --- the trial's own fields -----------------------------------------------------------------------------------------
 
 
-def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _Ends) -> Trial:
+def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _Ends, booking: Booking) -> Trial:
     begun = next(((o, v) for o, v in own if isinstance(v, TrialStarted)), None)
     end = next((v for _, v in reversed(own) if isinstance(v, TrialEnded)), None)
     start = begun[1] if begun is not None else TrialStarted()
     outcome = Outcome.UNKNOWN
     if end is not None and (end.exit_code is not None or end.signal is not None):
         outcome = Outcome.PASSED if end.exit_code == 0 and not end.signal else Outcome.FAILED
+    outcome, source = booking.outcome(outcome)
+    told = booking.first
+    alone = begun is None and told is not None
     seen_containers = _containers(own)
     mutations: dict[tuple[str, str | None, str | None], Mutation] = {}
     for _, value in own:
@@ -360,24 +385,28 @@ def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _End
             )
     return Trial(
         trial=trial_id,
-        name=start.name,
-        run=start.run,
-        harness=start.harness,
-        task=start.task,
-        try_=start.try_,
-        started=_time(ends.started_ns),
-        ended=_time(ends.ended_ns),
-        closed=end.closed if end is not None else "incomplete",
+        name=start.name or (told.label if told is not None and alone else None),
+        run=start.run or (told.run if told is not None and alone else None),
+        harness=start.harness or (told.harness if told is not None else None),
+        task=start.task or next((each.task for each in booking.all if each.task), None),
+        try_=start.try_ if start.try_ is not None or told is None else told.try_,
+        started=_time(told.started_ns if told is not None and alone else ends.started_ns),
+        ended=_time(told.ended_ns if told is not None and alone else ends.ended_ns),
+        closed=end.closed if end is not None else ("normal" if told is not None and alone else "incomplete"),
         trace_id=start.trace_id,
         fairtrial_version=start.fairtrial_version,
         command=start.command,
         exit_code=end.exit_code if end is not None else None,
         signal=end.signal if end is not None else None,
         outcome=outcome,
-        outcome_source="exit_code" if outcome is not Outcome.UNKNOWN else None,
-        phases=_phases(own, ends, outcome),
-        environment=_environment(begun, seen_containers),
-        limits=_limits(start, seen_containers),
+        outcome_source=source,
+        booked=booking.records(),
+        phases=_told_phases(booking) or _phases(own, ends, outcome),
+        environment=structs.replace(
+            _environment(begun, seen_containers),
+            concurrency_at_start=next((each.concurrency for each in booking.all if each.concurrency), None),
+        ),
+        limits=_declared(_limits(start, seen_containers), booking),
         mutations=list(mutations.values()),
         steps=steps,
     )
@@ -411,6 +440,34 @@ def _phases(own: Sequence[_Decoded], ends: _Ends, outcome: Outcome) -> list[Phas
             Phase(name=PhaseName.TEARDOWN, started=rfc3339(min(stops)), ended=rfc3339(last), source="observed")
         )
     return phases
+
+
+def _told_phases(booking: Booking) -> list[Phase]:
+    return [
+        Phase(
+            name=window.name,
+            started=rfc3339(window.started_ns),
+            ended=_time(window.ended_ns),
+            outcome=window.outcome,
+            source=window.source,
+        )
+        for window in booking.windows
+    ]
+
+
+def _declared(limits: Limits, booking: Booking) -> Limits:
+    """With what the harness declared: its limits of time, and what the task asked for."""
+    if not booking.all:
+        return limits
+    time = next((each.time for each in booking.all if each.time != TimeLimits()), limits.time)
+    memory = next((each.memory_declared for each in booking.all if each.memory_declared), limits.memory.declared)
+    cores = next((each.cpus_declared for each in booking.all if each.cpus_declared), limits.cpu.declared)
+    return structs.replace(
+        limits,
+        time=time,
+        memory=structs.replace(limits.memory, declared=memory),
+        cpu=structs.replace(limits.cpu, declared=cores),
+    )
 
 
 def _environment(begun: tuple[Observation, TrialStarted] | None, containers: Sequence[ContainerSeen]) -> Environment:

@@ -6,8 +6,8 @@ either alone will do.  `join` says how an exec found its tool call: the same tex
 call.  Both lie in the step, so behind the reply that asked and before the next turn, and in a container of the trial.
 
 A harness's own upkeep (tmux traffic, set-up, health checks, `core/commands.is_plumbing`) and what ran before the first
-call is no tool work.  Nor is an exec in the container from which the step's calls came: the agent is inside, its tools
-are its own children, and who runs something in there from outside is its harness.
+call is no tool work.  Where the calls of a step came from a container, the agent is inside and its tools are its own
+children: an exec in that same container is its harness's, and one in another is the agent's only by the same text.
 
 How this can be wrong: a harness that runs one command of its own beside one tool call that needs no exec gets the two
 joined by time.
@@ -104,7 +104,8 @@ class Tools:
             for one in self._ran.get(index, [])
             if one.started_ns >= begun_ns and (one.within is None or one.within not in inside)
         ]
-        joined, free = _joined(asked, ran)
+        agent_is_inside = None not in inside
+        joined, free = _joined(asked, ran, by_time=not agent_is_inside)
         following = self._steps[index].started_ns if index < len(self._steps) else None
         tools: list[Tool] = []
         for n, (call, use) in enumerate(asked):
@@ -121,7 +122,7 @@ class Tools:
         tools.extend(
             _tool(one, "time", asked_ns=last_ns, started_ns=one.started_ns, ended_ns=one.ended_ns)
             for one in free
-            if not asked or one.container_id is not None
+            if not agent_is_inside and (not asked or one.container_id is not None)
         )
         return tools
 
@@ -135,7 +136,7 @@ class Tools:
 
 
 def _joined(
-    asked: Sequence[tuple[FoldedCall, ToolUse]], ran: Sequence[_Ran]
+    asked: Sequence[tuple[FoldedCall, ToolUse]], ran: Sequence[_Ran], *, by_time: bool
 ) -> tuple[dict[int, tuple[_Ran, str]], list[_Ran]]:
     """Which of the tool calls each was, and how that was told; and what is left."""
     free = list(ran)
@@ -146,7 +147,7 @@ def _joined(
             joined[n] = same, "text"
             free.remove(same)
     execs = [one for one in ran if one.container_id is None]
-    if len(asked) == 1 and not joined and len(execs) == 1:
+    if by_time and len(asked) == 1 and not joined and len(execs) == 1:
         joined[0] = execs[0], "time"
         free.remove(execs[0])
     return joined, free

@@ -29,6 +29,8 @@ _TYPES: Final = frozenset({CoverageChanged, DoorState, GapSeen})
 RECORDED_ONLY: Final = "recorded, not judged yet"
 """Why a family is not full although its counters were: no cause of it is built, so a fault of it would not be named."""
 
+OPAQUE: Final = "--via connect: connections are measured, calls are not read"
+
 _JUDGED: Final = frozenset(cause.family for cause in CAUSES.values() if cause.built)
 
 END_GRACE_NS: Final = 1_000_000
@@ -98,6 +100,7 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
     if dropped is None and any(name.startswith("door.") for name in sources):
         dropped = 0
     first_ns = calls[0].started_wall_ns if calls else None
+    opaque = any(name.startswith("door.egress") for name in sources)
     return Coverage(
         doors={n.removeprefix("door."): s.state or "off" for n, s in sorted(sources.items()) if n.startswith("door.")},
         collectors={
@@ -106,7 +109,9 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
             if not n.startswith("door.")
         },
         families={
-            family: _holed(_missing(family, _family(family, sources, calls, first_ns), missed), holes.get(family))
+            family: FamilyCoverage(level="none", why=OPAQUE)
+            if opaque and family == "model_api"
+            else _holed(_missing(family, _family(family, sources, calls, first_ns), missed), holes.get(family))
             for family in FAMILIES
         },
         gaps=gaps,

@@ -28,7 +28,7 @@ from fairtrial.middleware.core.observations import (
     KernelOomKill,
     OomKill,
 )
-from fairtrial.middleware.core.records import ContainerUse, PeakKind, Victim
+from fairtrial.middleware.core.records import ContainerUse, PeakKind, PhaseName, Victim
 from fairtrial.middleware.steps.placed import Placed
 
 AGENT_COMMS: Final = frozenset({"claude", "codex", "opencode", "gemini", "qwen", "aider", "mini", "goose"})
@@ -102,6 +102,8 @@ def container_facts(placed: Iterable[Placed]) -> dict[str, ContainerFacts]:
         if facts is None:
             facts = found[value.container_id] = ContainerFacts(value.container_id)
         if isinstance(value, CgroupReading):
+            if one.phase is PhaseName.VERIFY:
+                continue  # what the verifier used is no step's
             facts.readings.append((at_ns, value))
             facts.reading_times.append(at_ns)
             continue

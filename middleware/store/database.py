@@ -261,3 +261,15 @@ def latest_record(database: sqlite3.Connection, trial: str) -> Trial | None:
         "SELECT body FROM verdicts WHERE trial = ? ORDER BY revision DESC LIMIT 1", (trial,)
     ).fetchone()
     return None if row is None else _TRIAL.decode(unpack(row[0]))
+
+
+def latest_records(database: sqlite3.Connection, run: str) -> Iterator[Trial]:
+    """The closed trials of a run, each with its newest verdict; a damaged record is skipped."""
+    query = """SELECT v.body FROM trials t JOIN verdicts v ON v.trial = t.trial
+        WHERE t.run = ? AND t.closed IS NOT NULL
+        AND v.revision = (SELECT max(revision) FROM verdicts w WHERE w.trial = t.trial) ORDER BY t.started_ns"""
+    for (body,) in database.execute(query, (run,)):
+        try:
+            yield _TRIAL.decode(unpack(body))
+        except (zlib.error, msgspec.DecodeError, msgspec.ValidationError):
+            continue

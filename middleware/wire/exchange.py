@@ -47,7 +47,7 @@ class ExchangeTracker:
     `assigns` decides: it is asked once about each request, when its head and body are known.  `keys` must be the object
     that made the digests of its aliases.  `providers`: door name → provider ("anthropic", "openai"), where the name
     itself is not one.  `on_call_edge` is told when a main-agent call begins and ends, so that collectors can read their
-    counters.  `sender_of`: which process is at the other end of a client's `address:port`, asked when it was accepted.
+    counters.
     """
 
     def __init__(
@@ -59,7 +59,6 @@ class ExchangeTracker:
         keys: KeyDigest | None = None,
         providers: Mapping[str, str] | None = None,
         on_call_edge: Callable[[Edge], None] | None = None,
-        sender_of: Callable[[str], Sender | None] | None = None,
         at: clock.Instant | None = None,
     ) -> None:
         self._emission = Emission(source, at if at is not None else clock.now())
@@ -67,7 +66,6 @@ class ExchangeTracker:
         self._keys = keys
         self._edges = Edges(on_call_edge)
         self._providers = dict(providers or {})
-        self._sender_of = sender_of
         self._conns: dict[int, Conn] = {}
         self._bodies = Bodies()
         self._sockets = SocketCalls(begin=self._begin_inner, finish=self._finish, fault=self._bodies.fault)
@@ -75,6 +73,7 @@ class ExchangeTracker:
             Kind.HELLO: self._hello,
             Kind.OPEN: self._open,
             Kind.DIAL: self._dial,
+            Kind.SENDER: self._sender,
             Kind.REQUEST_HEAD: self._request_head,
             Kind.REQUEST_DATA: self._request_data,
             Kind.REQUEST_END: self._request_end,
@@ -151,7 +150,6 @@ class ExchangeTracker:
             self._emission.blind_no_more(before, record.t_ns)
             self._end_all(before, SHUTDOWN, record.t_ns)
         self._conns[record.conn] = Conn(
-            sender=None if self._sender_of is None or said.peer is None else self._sender_of(said.peer),
             door=said.door,
             provider=self._providers.get(name, name or None),
             upstream_host=host,
@@ -168,6 +166,9 @@ class ExchangeTracker:
             if exchange.status is None:
                 exchange.dial = dial
                 return
+
+    def _sender(self, record: feed.Record) -> None:
+        self._conn(record.conn).sender = msgspec.json.decode(record.payload, type=Sender)
 
     def _conn(self, number: int) -> Conn:
         conn = self._conns.get(number)

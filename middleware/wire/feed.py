@@ -76,6 +76,9 @@ class Kind(IntEnum):
     """JSON: {stdin, stdout, stderr, raw, framed, whole, upstream_ended}: sums of a Docker door's tunnel, whose bytes
     are counted in the relay and not copied."""
 
+    SENDER = 22
+    """JSON: {pid, start_ticks, parents}: the process at the client's end of the connection (`relay/senders.py`)."""
+
     READY = 64
     """JSON, observer -> relay: {pid}: the observer reads."""
     VERDICT = 65

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fairtrial.middleware.core.observations import ContainerSeen, DiskFull, PidsHit
+from fairtrial.middleware.core.observations import ContainerSeen, DiskFull, FdLimit, PidsHit
 from tests.collectors.keep import eventually
 from tests.collectors.live import Bench
 
@@ -167,3 +167,14 @@ async def test_a_full_tmpfs_and_a_full_dev_shm_are_told_with_whose_bytes_they_ar
     assert set(told) == {"/t", "/dev/shm"}
     assert (told["/t"].size, told["/t"].free, told["/t"].at_start) == (1 << 20, 0, False)
     assert (told["/t"].layer_bytes, told["/t"].used_at_start) == (1 << 20, 0)
+
+
+async def test_a_process_at_its_limit_of_open_files_is_told_while_its_command_runs(bench: Bench) -> None:
+    cid = await bench.up("sleep", "300", options=("--ulimit", "nofile=16:16"))
+    # Ten files are open, 0 to 9, and then the limit is drawn below them: what a fuller table looks like from outside.
+    fill = "i=3; while [ $i -lt 10 ]; do eval 'exec '$i'</dev/null'; i=$((i+1)); done; ulimit -n 9"
+    await bench.docker("exec", cid, "sh", "-c", f"{fill}; sleep 3; exit 1")
+    await eventually(lambda: bench.kept.of(FdLimit))
+    told = bench.kept.of(FdLimit)[0]
+    assert (told.container_id, told.since_first_reply) == (cid, None)
+    assert (told.limit, told.open_files) == (9, 10)

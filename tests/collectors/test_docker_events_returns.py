@@ -134,3 +134,27 @@ async def test_each_loss_and_return_is_told(case: Case) -> None:
     assert told == [("up", None), ("lost", None), ("back", False)], "the fake lives in this very process"
     assert case.kept.of(RuntimeState)[0].api_version == "1.41"
     assert case.kept.of(GapSeen) == []
+
+
+async def test_a_life_that_was_over_before_we_looked_is_told_with_its_end_and_not_charged_to_the_next(
+    tmp_path: Path,
+) -> None:
+    """As with an observer that is slow to start: it was stopped and started again before it was asked for."""
+    it = Case(tmp_path)
+    await it.engine.start()
+    it.engine.add(A, pid=77, env=MARK)
+    it.engine.say(A, "create")
+    it.engine.say(A, "start")
+    it.engine.say(A, "kill", signal="9")
+    it.engine.say(A, "die", exitCode="137")
+    state_of(it).update({"Pid": 88, "StartedAt": rfc3339_ns(time.time_ns())})
+    it.engine.say(A, "start")
+    await it.begin()
+    await eventually(it.gone)
+    assert [(v.exit_code, v.ended_by) for v in it.gone()] == [(137, "runtime_kill:9")]
+    assert it.watch.watched == [A]
+    await it.died(A, 0)
+    await eventually(lambda: len(it.gone()) == 2)
+    assert [(v.exit_code, v.ended_by) for v in it.gone()] == [(137, "runtime_kill:9"), (0, "exit")]
+    it.events.close()
+    await it.engine.stop()

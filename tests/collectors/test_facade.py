@@ -344,3 +344,15 @@ async def test_a_missing_kernel_log_is_said(on_v2: tuple[Collectors, Kept, Path]
     assert log.state == "off"
     assert log.why is not None
     assert "No such file" in log.why
+
+
+async def test_a_process_last_seen_in_the_root_cgroup_is_not_the_commands_own(tmp_path: Path) -> None:
+    """The root cgroup holds the whole node: where a victim was seen there, its cgroup's name decides."""
+    tree = v2_host(tmp_path, "/")
+    tree.process("self", "0::/\n")
+    tree.process(os.getppid(), "0::/\n")
+    them = collectors(Kept(), tree=tree)
+    await them.start()
+    assert them.container_in(tmp_path / "sys/fs/cgroup") is None
+    assert them.container_of(f"/docker/{CONTAINER}") is None
+    await them.close()

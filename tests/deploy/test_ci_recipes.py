@@ -1,4 +1,4 @@
-"""The recipes for GitLab CI and Jenkins: their shell lines, run as those runners do, on the tree's newest commit."""
+"""The recipes for GitLab CI and Jenkins: their shell lines, run as those runners do, on the newest commit here."""
 
 from __future__ import annotations
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from tests.deploy.installed import checkouts_own
+from tests.e2e.clients import clean_environment
 
 RUN = Path("deploy/ci/run.sh")
 
@@ -78,6 +83,40 @@ def test_options_are_words_of_their_own_whatever_is_in_them(repo_root: Path, tmp
 
 def test_without_a_gate_none_is_asked_for(repo_root: Path, tmp_path: Path) -> None:
     assert "--gate" not in run(repo_root, tmp_path, "true", FTCI_GATE="false")
+
+
+def test_a_run_that_is_killed_whole_still_has_a_report(repo_root: Path, tmp_path: Path) -> None:
+    """As by a runner that cancels a job: the step's processes are gone, the step `always()` comes behind."""
+    program = checkouts_own(tmp_path)
+    environ = clean_environment(
+        tmp_path, FTCI_DIR=str(tmp_path / "dir"), FTCI_FAIRTRIAL=program, DOCKER_HOST=f"unix://{tmp_path}/none"
+    )
+    step = subprocess.Popen(
+        [repo_root / RUN],
+        env={**environ, "FTCI_COMMAND": f"touch {tmp_path}/begun; sleep 600"},
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    listed = [program, "trials", "--store", str(tmp_path / "dir" / "store.db")]
+    deadline = time.monotonic() + 60
+    while subprocess.run(listed, env=environ, capture_output=True, check=False).returncode != 0:
+        assert time.monotonic() < deadline, "the trial was never opened"
+    os.killpg(step.pid, signal.SIGKILL)
+    step.wait()
+    done = subprocess.run(
+        [repo_root / "deploy" / "ci" / "report.sh"],
+        env=environ,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    report = tmp_path / "dir" / "report"
+    assert done.returncode == 0, done.stderr
+    assert (report / "summary.md").read_text().startswith("## ⚪ unknown (exit ?) → **indeterminate**"), done.stderr
+    assert sorted(path.name for path in report.iterdir()) == ["junit.xml", "otlp.jsonl", "summary.md", "trial.json"]
 
 
 @pytest.mark.slow

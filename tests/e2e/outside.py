@@ -6,6 +6,7 @@ demo's: its commands run by `docker exec` in a container of its own, whose label
 
 from __future__ import annotations
 
+import shlex
 import sys
 import threading
 import time
@@ -91,3 +92,21 @@ def run_boxed(
         engine.docker("rm", "-f", outside.box, check=False)
     assert not failures, f"{failures[0]!r}\n{under.told()}"
     return under
+
+
+AGENT = (sys.executable, "-m", "fairtrial.middleware.demo.agent")
+
+
+def run_on_host(script: Sequence[Step], docker_host: str, folder: Path, command: Sequence[str] = AGENT) -> Under:
+    """The demo's agent with its tools on the host; `command` may make containers first, as a harness does."""
+    for part in ("home", "project"):
+        (folder / part).mkdir(parents=True, exist_ok=True)
+    with running_standin(script) as server:
+        environment = clients.clean_environment(folder / "home", ANTHROPIC_BASE_URL=server.url, DOCKER_HOST=docker_host)
+        return run_under(command, environment, folder / "project", kept=folder / "kept")
+
+
+def with_box(*run: str) -> list[str]:
+    """A harness that starts a container (`docker run -d` with these words) and then the agent."""
+    started = shlex.join(["docker", "run", "-d", *run])
+    return ["sh", "-c", f"{started} >/dev/null && exec {shlex.join(AGENT)}"]

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,7 +24,7 @@ from fairtrial.middleware.demo.script import Step, say, shell
 from tests.e2e.clients import e2e_folder
 from tests.e2e.engine import Engine, EngineUnavailable, private_engine
 from tests.e2e.image import ImageUnavailable, ensure_image
-from tests.e2e.outside import Outside, run_boxed, wait_for
+from tests.e2e.outside import Outside, run_boxed, run_on_host, wait_for, with_box
 from tests.e2e.under import Under
 
 DONE = say("Done.")
@@ -103,6 +104,55 @@ def test_a_restart_from_outside_in_the_middle_is_suspected_of_infra(
     under = run_boxed((WORK, LONG, slow, DONE), docker_engine, busybox_image, tmp_path, act=restart)
     assert summary(under) == ("infra", "suspected", "container.restarted", 2), under.told()
     assert under.trial.steps[2].tools[0].exit_code == 0, "its files survive a restart"
+
+
+@pytest.fixture
+def name(docker_engine: Engine) -> Iterator[str]:
+    """Of a container that a harness starts."""
+    made = f"ft-fault-{uuid.uuid4().hex[:8]}"
+    yield made
+    docker_engine.docker("rm", "-f", made, check=False)
+
+
+def test_what_a_tmpfs_held_is_lost_with_a_restart_from_outside(
+    docker_engine: Engine, busybox_image: str, name: str, tmp_path: Path
+) -> None:
+    outside = Outside(docker_engine, set())
+    outside.box = name
+
+    def restart() -> None:
+        wait_for(lambda: outside.has("/ready"))
+        docker_engine.docker("restart", "-t", "0", name)
+
+    thread = threading.Thread(target=restart)
+    thread.start()
+    script = (
+        shell(f"docker exec {name} sh -c 'echo kept > /work/state; touch /ready'"),
+        Step(commands=(f"docker exec {name} cat /work/state",), head_delay_s=4.0),
+        DONE,
+    )
+    harness = with_box("--name", name, "--network", "none", "--tmpfs", "/work", busybox_image, "sleep", "600")
+    under = run_on_host(script, docker_engine.docker_host, tmp_path, harness)
+    thread.join(60)
+    assert "can't open '/work/state'" in under.outcome.stdout, under.told()
+    assert summary(under)[:3] == ("infra", "suspected", "container.state_lost"), under.told()
+    assert "lost what it held in /work" in under.verdict.sentence
+
+
+@pytest.mark.parametrize("command", ["docker kill", "docker restart -t 0"])
+def test_a_container_that_the_model_itself_ended_through_its_door_is_never_infra(
+    docker_engine: Engine, busybox_image: str, name: str, tmp_path: Path, command: str
+) -> None:
+    script = (
+        shell(f"docker exec {name} true"),
+        shell(f"{command} {name}; docker exec {name} false; exit 1"),
+        shell(f"docker exec {name} false"),
+        DONE,
+    )
+    harness = with_box("--name", name, "--network", "none", busybox_image, "sleep", "600")
+    under = run_on_host(script, docker_engine.docker_host, tmp_path, harness)
+    assert under.verdict.blame in {Blame.HARNESS, Blame.MODEL}, under.told()
+    assert under.verdict.terminated_by is None
 
 
 # --- before the agent began -----------------------------------------------------------------------------------------

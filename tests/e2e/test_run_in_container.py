@@ -62,7 +62,9 @@ def test_a_container_job_without_an_engine_is_observed_and_says_what_it_cannot_s
     one = job(docker_engine, python_image, repo_root, {"tools": ["echo hi"]}, *LIMITED, *user)
     assert (one.told["status"], one.verdict.blame, len(one.trial.steps)) == (0, Blame.NONE, 2), one.told
     assert one.trial.limits.memory.ceiling == LIMIT
-    assert sight_line(one.trial.coverage).startswith("watched: model API, memory, node; in part: ")
+    levels = {name: family.level for name, family in one.trial.coverage.families.items()}
+    assert (levels["model_api"], levels["memory"], levels["network"]) == ("full", "full", "partial")
+    assert sight_line(one.trial.coverage).startswith("watched: model API, memory, ")
     sight = str(one.doctor["sight"]["text"])
     assert "in a container" in sight
     assert "who was killed for memory" in sight

@@ -15,12 +15,8 @@ import pytest
 
 from fairtrial.middleware.core.records import Blame
 from fairtrial.middleware.demo.script import say, shell
-from fairtrial.middleware.demo.standin import running_standin
-from tests.e2e import clients
 from tests.e2e.engine import Engine
-from tests.e2e.outside import Outside, wait_for
-from tests.e2e.test_run_containers import run_agent
-from tests.e2e.under import Under, run_under
+from tests.e2e.outside import Outside, run_on_host, wait_for
 
 DONE = say("Done.")
 
@@ -51,16 +47,6 @@ def engine_that_says(version: dict[str, str]) -> Iterator[str]:
         server.server_close()
 
 
-def beside(docker_host: str, folder: Path) -> Under:
-    """The demo's agent with its tools on the host; long enough for the engine to be met."""
-    for part in ("home", "project"):
-        (folder / part).mkdir()
-    with running_standin((shell("sleep 2; echo ok > answer"), DONE)) as server:
-        environment = clients.clean_environment(folder / "home", ANTHROPIC_BASE_URL=server.url, DOCKER_HOST=docker_host)
-        command = [sys.executable, "-m", "fairtrial.middleware.demo.agent"]
-        return run_under(command, environment, folder / "project", kept=folder / "kept")
-
-
 @pytest.mark.parametrize(
     "version, said",
     [
@@ -73,7 +59,8 @@ def test_a_run_beside_an_engine_of_another_time_says_so_once_and_is_judged_by_al
     tmp_path: Path, version: dict[str, str], said: str
 ) -> None:
     with engine_that_says(version) as docker_host:
-        under = beside(docker_host, tmp_path)
+        # Long enough for the engine to be met.
+        under = run_on_host((shell("sleep 2; echo ok > answer"), DONE), docker_host, tmp_path)
     assert under.outcome.returncode == 0, under.told()
     assert under.outcome.stderr.count("containers were not watched") == 1, under.told()
     assert said in under.outcome.stderr
@@ -104,12 +91,13 @@ def test_a_service_that_somebody_outside_kills_is_evidence_and_not_the_models(
     thread = threading.Thread(target=kill)
     thread.start()
     script = (
-        shell(f"{up('db')}; {up('main')}; docker exec {project}-main touch /ready"),
+        shell(f"docker exec {project}-main touch /ready"),
         shell(f"docker exec {project}-main sh -c 'sleep 3; exit 1'"),
         DONE,
     )
+    harness = f"{up('db')} && {up('main')} && exec {sys.executable} -m fairtrial.middleware.demo.agent"
     try:
-        under = run_agent("one", script, docker_engine, tmp_path)
+        under = run_on_host(script, docker_engine.docker_host, tmp_path, ["sh", "-c", harness])
         thread.join(60)
     finally:
         docker_engine.docker("rm", "-f", f"{project}-main", f"{project}-db", check=False)

@@ -12,6 +12,7 @@ from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.observations import DoorContainer, DoorExec, Host, Observation, decode
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.relay.bridge import Bridge
+from fairtrial.middleware.relay.bridge_front import BridgeFront
 from fairtrial.middleware.relay.dial import Dialler
 from fairtrial.middleware.relay.docker import DockerDoor
 from fairtrial.middleware.relay.relay import unix_listener
@@ -69,8 +70,11 @@ def open_door(rig: Rig, upstream: Upstream, listener: socket.socket) -> DockerDo
     def make(upstream: Upstream, dialler: Dialler, listener: socket.socket) -> DockerDoor:
         door = DockerDoor(upstream, dialler, listener, "trial-1")
         # As in a run: every request that makes a container or an exec is held until its body was looked at.
-        door.editor = Bridge(
-            rig.relay, door, [rig.door], lambda _: TOKEN, tell_mutation=lambda _: None, tell_note=lambda *_: None
+        door.editor = BridgeFront(
+            [rig.door.port],
+            lambda: Bridge(
+                rig.relay, door, [rig.door], lambda _: TOKEN, tell_mutation=lambda _: None, tell_note=lambda *_: None
+            ),
         )
         return door
 

@@ -1,7 +1,7 @@
 """Trials made by chance: any order of calls, tools, kills, refusals, cuts, silences and gaps, as a door tells them.
 
-In: a seed.  Out: a `Scene`, for the real assembler and engine.  The same seed gives the same trial.  `healthy` trials
-have no outside fault at all: only what a model, its tools and a day's API do by themselves.
+In: a seed.  Out: a `Scene`, for the real assembler and engine.  The same seed gives the same trial.  Trials in which
+nothing at all goes wrong are made in `healthy.py`.
 """
 
 from __future__ import annotations
@@ -73,25 +73,3 @@ def trial(seed: int) -> Scene:
         act(told, chance)
     chance.choices([a for _, a in ENDS], [w for w, _ in ENDS])[0](told, chance)
     return told
-
-
-def healthy(seed: int) -> Scene:
-    """A trial without an outside fault, that ran out of its time or failed by itself.
-
-    Times are heavy-tailed, as calls and commands are: a reply takes its first token and then its words, a command now
-    and then minutes; pings flow through the model's silences, and a 529 that a retry mends comes once in 300 calls.
-    """
-    chance = random.Random(seed)
-    told = Scene()
-    for _ in range(chance.randint(2, 14)):
-        if chance.random() < 1 / 300:
-            told.refused(529, wait=chance.uniform(0.5, 2.0)).waited(chance.uniform(0.5, 2.0))
-        tokens = min(32_000, round(chance.lognormvariate(5.5, 1.1)))
-        first_s = chance.lognormvariate(0.4, 0.6)
-        told.call(
-            seconds=first_s + tokens / chance.uniform(40.0, 90.0),
-            output_tokens=tokens,
-            input_tokens=chance.randint(2_000, 90_000),
-        )
-        told.ran(chance.choice([0, 0, 0, 1, 2]), seconds=min(600.0, chance.lognormvariate(0.5, 1.6)))
-    return told.end(124) if chance.random() < 0.4 else told.call(tools=0).end(1)

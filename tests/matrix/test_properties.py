@@ -150,25 +150,3 @@ def test_what_was_recorded_names_no_machine_and_no_secret(name: str) -> None:
     text = b"\n".join(msgspec.json.encode(o) for o in KEPT[name]).decode()
     for word in ("/home/", "/root/", "/work/", "/tmp/", "dummy"):
         assert word not in text
-
-
-# --- healthy trials ---------------------------------------------------------------------------------------------------
-
-TRIALS: Final = 1000
-LINE: Final = 0.1
-"""Part of the limit that the ledger must charge before infra may be suspected of a timeout (VERDICTS section 4)."""
-
-
-def charged(seed: int) -> bool:
-    """Whether a healthy trial is charged over the line, or blamed on infra."""
-    verdict = generated.healthy(seed).verdict()
-    book = verdict.ledger
-    assert book is not None and book.infra_seconds is not None
-    limit = book.limit or book.elapsed
-    assert limit
-    return book.infra_seconds >= LINE * limit or verdict.blame is Blame.INFRA
-
-
-def test_at_most_one_of_a_hundred_healthy_trials_is_charged_over_the_ledgers_line() -> None:
-    over = [seed for seed in range(TRIALS) if charged(seed)]
-    assert len(over) <= TRIALS / 100, over

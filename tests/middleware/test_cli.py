@@ -127,9 +127,11 @@ def test_replay_computes_the_same_and_another_threshold_is_printed(home: Path) -
         (("show", "--frob"), 2, "--frob"),
         (("demo", "--only", "none"), 2, "there are: oom-kill"),
         (("run",), 2, "There is no command to run."),
-        (("summary",), 2, "not built yet"),
+        (("summary",), 2, "--run"),
+        (("summary", "--run", "nosuch"), 1, "no trial of run 'nosuch'"),
         (("compare", "a", "b"), 2, "not built yet"),
-        (("import", "harbor", "folder"), 2, "cannot be imported yet"),
+        (("import", "harbor", "folder"), 1, "no trial was found"),
+        (("import", "horbar", "folder"), 2, "horbar"),
     ],
 )
 def test_a_wrong_line_gets_a_sentence_with_a_remedy(

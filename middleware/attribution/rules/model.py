@@ -11,6 +11,7 @@ nobody's: `indeterminate`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +23,7 @@ from fairtrial.middleware.attribution.rules.service_died import dead_services
 from fairtrial.middleware.attribution.sentences import clean, count, listed, seconds, signal_name, statuses, steps
 from fairtrial.middleware.attribution.time_limit import Limit
 from fairtrial.middleware.attribution.tool_steps import TIME_LIMIT_CODES, last_tool_step
-from fairtrial.middleware.core.records import ContainerUse, Evidence, PhaseName
+from fairtrial.middleware.core.records import Connection, ContainerUse, Evidence, PhaseName
 
 LENGTH_STOPS: Final = frozenset({"max_tokens", "length", "max_output_tokens", "MAX_TOKENS"})
 
@@ -154,6 +155,8 @@ def _no_calls(ctx: Context) -> Doubt | None:
             why=f"Its model calls went through the doors of the run around it (trial …{clean(outer)[-12:]})",
             remedy=f"Read that trial: fairtrial show {clean(outer)[-12:]}",
         )
+    if ctx.case.options.get("via") == "connect":
+        return _opaque(ctx.case.trial.connections)
     if ctx.case.calls:
         return Doubt(
             why="Calls came through the model door, but none of them that fairtrial can read as the agent's own",
@@ -167,6 +170,31 @@ def _no_calls(ctx: Context) -> Doubt | None:
     return Doubt(
         why="No model door was open, so nothing is known of the model's calls",
         remedy="Run the command under `fairtrial run`.",
+    )
+
+
+def _opaque(connections: Sequence[Connection]) -> Doubt:
+    """Nobody read the calls; what their connections went through is said, and left to the reader."""
+    if not connections:
+        return Doubt(
+            why="No connection came through the connect door while the command ran",
+            remedy="Check that the command honours HTTPS_PROXY (Node.js itself needs NODE_USE_ENV_PROXY=1).",
+        )
+    api = [c for c in connections if c.provider is not None]
+    seen = api or list(connections)
+    hosts = listed(sorted({clean(c.host) for c in seen})[:3])
+    parts = [f"{count(len(seen), 'connection')} to {hosts}"]
+    if failed := [c for c in seen if not c.ok]:
+        stages = listed(sorted({c.stage or "dial" for c in failed}))
+        parts.append(f"{len(failed)} never stood ({stages}: {clean(failed[-1].error or 'no reason known', 80)})")
+    if cut := [c for c in seen if c.cut or (c.closed_by == "upstream" and c.close_kind == "rst")]:
+        parts.append(f"{len(cut)} ended by the upstream without TLS's close_notify")
+    waits = [wait for c in seen for wait in (c.max_wait, c.max_gap) if wait is not None]
+    if waits:
+        parts.append(f"the longest silence {seconds(max(waits))}")
+    return Doubt(
+        why=f"The calls were not read (--via connect); of their connections is known: {'; '.join(parts)}",
+        remedy="Run it with --via base-url to have the calls read.",
     )
 
 

@@ -25,7 +25,7 @@ from fairtrial.middleware.attribution.sentences import fill
 from fairtrial.middleware.attribution.tool_steps import NOT_NORMAL
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.clock import rfc3339
-from fairtrial.middleware.core.observations import DoorExec
+from fairtrial.middleware.core.observations import DoorExec, RuntimeState
 from fairtrial.middleware.core.records import Blame, Grade, PhaseName
 from fairtrial.middleware.steps.placed import Placed
 
@@ -82,13 +82,20 @@ def _daemon_fault(ctx: Context) -> list[Event]:
     told: list[tuple[Placed, str, str]] = []
     for lost, back in engine_losses(case):
         if boxes and in_time(case, lost) and not case.near_end(lost.at_ns, ctx.thresholds.end_grace_s):
-            told.append((lost, "went" if back is None else "was restarted", "the engine's event stream broke off"))
+            told.append((lost, _how(back), "the engine's event stream broke off"))
     for placed, what, error, status in _answers(ctx):
         if error in _ITS_OWN and (status or 0) >= 500 and in_time(case, placed):
             told.append((placed, f"refused to {what}", f"the engine answered HTTP {status} ({error})"))
     if not told:
         return []
     return [_fault_event(ctx, boxes, *max(told, key=lambda one: one[0].at_ns))]
+
+
+def _how(back: Placed | None) -> str:
+    if back is None:
+        return "went"
+    restarted = isinstance(back.value, RuntimeState) and back.value.restarted
+    return "was restarted" if restarted else "was away, and what it told meanwhile is lost,"
 
 
 def _answers(ctx: Context) -> list[tuple[Placed, str, str | None, int | None]]:

@@ -1,12 +1,13 @@
 """A service container of the task (a database beside the agent's box) died while the agent still worked.
 
-Recognises: the end of a container with role `service` in the agent's time, without a later life and before the agent's
-last call or while its last tool ran, that came from outside it: a kill or stop through the runtime, or a SIGKILL that
-its first process did not send itself.  By whom: asked for at the trial's own Docker door, it is the harness's or the
-model's.
-Deliberately does not: blame anybody for a service that exited by itself, since a request of the agent's can bring that
-about; with a code other than 0 that is said, and keeps the model from being blamed alone (`rules/model.py`), with 0 it
-is a one-shot service that was done.  Kills for memory are `container_oom.py`'s, an engine that went is `runtime.py`'s.
+Recognises: the end of a container with role `service` that was there before the model had said anything, in the
+agent's time, without a later life and before the agent's last call or while its last tool ran, that came from
+outside it: a kill or stop through the runtime, or a SIGKILL that its first process did not send itself.  By whom: asked
+for at the trial's own Docker door, it is the harness's or the model's.
+Deliberately does not: look at a service that a command of the model's may have started; blame anybody for a service
+that exited by itself, since a request of the agent's can bring that about: with a code other than 0 that is said, and
+keeps the model from being blamed alone (`rules/model.py`), with 0 it is a one-shot service that was done.  Kills for
+memory are `container_oom.py`'s, an engine that went is `runtime.py`'s.
 How it can be wrong: an agent that reaches the engine past the door can stop its services; a service that nobody needed
 is taken for what failed the trial.  So it is `suspected`, never proved, and costs one rerun.
 """
@@ -17,7 +18,7 @@ from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase, evidence, unknown, yes
 from fairtrial.middleware.attribution.context import Context
-from fairtrial.middleware.attribution.doings import asked_for, in_time, went_on, with_engine
+from fairtrial.middleware.attribution.doings import asked_for, in_time, there_before, went_on, with_engine
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_oom import name_of
 from fairtrial.middleware.attribution.sentences import fill
@@ -51,7 +52,13 @@ def dead_services(case: Case) -> list[tuple[ContainerCase, Placed, ContainerGone
         at = placed.at_ns
         for_memory = gone.ended_by == "oom" or any(g.container == container.id for g in case.kills)
         working = went_on(case, at) or (case.waiting_for is not None and not case.near_end(at, 1.0))
-        if in_time(case, placed) and working and not with_engine(case, at) and not for_memory:
+        if (
+            there_before(case, container)
+            and in_time(case, placed)
+            and working
+            and not with_engine(case, at)
+            and not for_memory
+        ):
             found.append((container, placed, gone))
     return found
 

@@ -53,5 +53,6 @@ def amount(table: Mapping[str, Any], key: str, where: str, read: Callable[[objec
 
 
 def _kind(value: object) -> str:
-    kinds = {str: "a text", list: "a list", bool: "true or false", int: "a number", float: "a number"}
-    return kinds.get(type(value), type(value).__name__)
+    kinds = {"str": "a text", "list": "a list", "bool": "true or false", "int": "a number", "float": "a number"}
+    name = type(value).__name__
+    return kinds.get(name, name)

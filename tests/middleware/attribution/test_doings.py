@@ -12,6 +12,7 @@ from fairtrial.middleware.attribution.doings import (
     in_time,
     running_at,
     struck_step,
+    there_before,
     used_after,
     went_on,
     with_engine,
@@ -114,3 +115,19 @@ def test_what_comes_after_the_commands_end_is_out_of_its_time() -> None:
     it = case(told)
     (placed, _) = it.containers[BOX].events[-1]
     assert not in_time(it, placed)
+
+
+def test_an_engine_whose_process_cannot_be_told_went_if_its_events_have_a_hole_from_then_on() -> None:
+    told = inside(seen(Scene()))
+    lost_s = told.s
+    engine(engine(told, "lost").waited(), "back")
+    assert engine_losses(case(told)) == []
+    told.gap(since=lost_s, until=told.s, source="collector.docker_events", families=["memory", "node"])
+    assert len(engine_losses(case(told))) == 1
+
+
+def test_what_was_there_before_the_models_first_word_no_command_of_its_own_has_made() -> None:
+    told = seen(seen(Scene()).call().waited(), OTHER)
+    it = case(told)
+    assert there_before(it, it.containers[BOX])
+    assert not there_before(it, it.containers[OTHER])

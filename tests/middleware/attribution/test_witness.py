@@ -6,10 +6,10 @@ from fairtrial.middleware.core.observations import ReplyFacts, Sender
 from tests.middleware.attribution.scene import Scene, ended, summary
 
 LAUNCHER, AGENT, SHELL, TOOL = 50, 100, 200, 201
-ME = Sender(pid=AGENT, start_ticks=10, parents=[LAUNCHER, 1])
-MY_TOOL = Sender(pid=TOOL, start_ticks=90, parents=[SHELL, AGENT, LAUNCHER, 1])
-LOOSE = Sender(pid=TOOL, start_ticks=90, parents=[1])
-NEXT = Sender(pid=120, start_ticks=95, parents=[LAUNCHER, 1])
+ME = Sender(pid=AGENT, start_ticks=10, parents=[LAUNCHER])
+MY_TOOL = Sender(pid=TOOL, start_ticks=90, parents=[SHELL, AGENT, LAUNCHER])
+LOOSE = Sender(pid=0, start_ticks=0, parents=[])
+NEXT = Sender(pid=120, start_ticks=95, parents=[LAUNCHER])
 
 
 def asked_by(told: Scene, sender: Sender | None) -> Scene:
@@ -40,10 +40,20 @@ def test_what_a_tool_sent_in_the_agents_name_is_never_infra(status: int) -> None
 def test_a_tools_call_beside_a_trial_that_went_on_is_said_and_is_the_models() -> None:
     verdict = asked_by(asked_by(forged(MY_TOOL).call(), ME).ran(1).call(tools=0), ME).end(1).verdict()
     assert verdict.blame == "model"
-    assert "1 call at the door came from a process that the agent had started" in verdict.sentence or (
-        "at the door" not in verdict.sentence
-    )
     assert verdict.present == []
+
+
+def test_a_tools_own_step_is_said_of_a_trial_that_went_on() -> None:
+    told = forged(MY_TOOL)
+    told.turns += 1
+    verdict = asked_by(asked_by(told.call(), ME).ran(1).call(tools=0), ME).end(1).verdict()
+    assert verdict.blame == "model"
+    assert "1 call at the door came from a process that the agent had started" in verdict.sentence
+
+
+def test_a_tools_failed_call_as_the_last_word_leaves_the_trial_open() -> None:
+    """It may have been a part of the agent, which it had started to do its work."""
+    assert forged(MY_TOOL).end(1).verdict().blame == "indeterminate"
 
 
 def test_the_same_of_the_agents_own_process_is_proved() -> None:
@@ -60,13 +70,29 @@ def test_a_process_that_cut_itself_loose_proves_nothing() -> None:
     assert ended(forged(LOOSE).end(1).verdict()) == ("model_api.server_error", "suspected", 2)
 
 
-def test_a_sender_that_nobody_saw_is_not_doubted() -> None:
+def test_a_sender_that_was_not_looked_at_proves_nothing_where_the_agents_is_known() -> None:
+    """A tool may open so many connections that the next is not looked at."""
+    assert summary(forged(None).end(1).verdict()) == ("infra", "suspected", "model_api.server_error", 2)
+
+
+def test_where_no_sender_was_seen_nothing_is_told() -> None:
     """Innocent, and the hole that is left: said in the module."""
-    assert summary(forged(None).end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
+    told = Scene().call().ran(None, seconds=0.1)
+    for _ in range(2):
+        told.attempt(ReplyFacts(status=500, provider_id=True), outcome="error").waited(0.2)
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
+
+
+def test_one_attempt_that_is_surely_the_agents_speaks_for_the_call() -> None:
+    told = asked_by(Scene().call(), ME).ran(0)
+    for sender in (None, ME, None):
+        told.attempt(ReplyFacts(status=529, provider_id=True), outcome="error")
+        asked_by(told, sender).waited(0.2)
+    assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.overloaded", 2)
 
 
 def test_a_process_of_the_agents_pid_that_was_born_later_is_another() -> None:
-    again = Sender(pid=AGENT, start_ticks=99, parents=[SHELL, 1])
+    again = Sender(pid=AGENT, start_ticks=99, parents=[])
     assert forged(again).end(1).verdict().grade == "suspected"
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import UnixStreamServer
 
 import pytest
 
 from fairtrial.middleware.doctor.engine import docker
+from tests.middleware.doctor.answering import answering_engine
 
 
 @pytest.fixture(params=[90, -90])
@@ -22,31 +19,15 @@ def ahead_s(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def engine(tmp_path: Path, ahead_s: int) -> Iterator[str]:
-    """Answers /version and /info, with a clock of its own."""
+    """An engine with a clock of its own."""
 
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            now = datetime.now(UTC) + timedelta(seconds=ahead_s)
-            # Nine digits of a second, as an engine writes them.
-            told = {"Version": "99.1", "SystemTime": now.strftime("%Y-%m-%dT%H:%M:%S.%f") + "123Z"}
-            body = json.dumps(told).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer() -> dict[str, object]:
+        now = datetime.now(UTC) + timedelta(seconds=ahead_s)
+        # Nine digits of a second, as an engine writes them.
+        return {"Version": "99.1", "SystemTime": now.strftime("%Y-%m-%dT%H:%M:%S.%f") + "123Z"}
 
-        def address_string(self) -> str:
-            return "unix"
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            return
-
-    with UnixStreamServer(str(tmp_path / "s"), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield f"unix://{tmp_path}/s"
-        server.shutdown()
-        thread.join()
+    with answering_engine(tmp_path / "s", answer) as address:
+        yield address
 
 
 def test_a_clock_that_is_off_is_said_with_its_direction(engine: str, ahead_s: int) -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from socketserver import UnixStreamServer
 
 import pytest
 
 from fairtrial.middleware.core import presence
 from fairtrial.middleware.doctor import Finding, examine, print_findings
+from tests.middleware.doctor.answering import answering_engine
 
 
 def found(findings: list[Finding], name: str) -> Finding:
@@ -136,34 +134,15 @@ def test_wrong_settings_and_misspelt_variables_are_findings_like_others(
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[None]:
-    """Something that answers `/version` as an engine does, on the socket of `environ`."""
-
-    class Info(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            told = {
-                "Version": "99.1",
-                "SecurityOptions": ["name=seccomp", "name=rootless"],
-                "CgroupDriver": "systemd",
-                "CgroupVersion": "2",
-            }
-            body = json.dumps(told).encode()
-            self.send_response(200)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def address_string(self) -> str:
-            return "unix"
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-            return
-
-    with UnixStreamServer(str(tmp_path / "docker.sock"), Info) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    """An engine on the socket of `environ`."""
+    told = {
+        "Version": "99.1",
+        "SecurityOptions": ["name=seccomp", "name=rootless"],
+        "CgroupDriver": "systemd",
+        "CgroupVersion": "2",
+    }
+    with answering_engine(tmp_path / "docker.sock", lambda: told):
         yield
-        server.shutdown()
-        thread.join()
 
 
 @pytest.mark.usefixtures("engine")

@@ -24,11 +24,10 @@ OWN = OwnCgroup(
 
 
 def looked(**states: State) -> list[Finding]:
-    all_ok: dict[str, State] = {"model door": "ok", "host oom counter": "ok", "kernel log": "ok", "docker": "ok"}
-    return [
-        Finding(name, state, "")
-        for name, state in (all_ok | {k.replace("_", " "): v for k, v in states.items()}).items()
-    ]
+    told: dict[str, State] = {"model door": "ok", "host oom counter": "ok", "kernel log": "ok", "docker": "ok"}
+    for name, state in states.items():
+        told[name.replace("_", " ")] = state
+    return [Finding(name, state, "") for name, state in told.items()]
 
 
 @pytest.mark.parametrize(

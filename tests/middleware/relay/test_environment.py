@@ -312,3 +312,15 @@ def test_the_outer_runs_socket_is_joined() -> None:
     plan = plan_doors(environ, Wishes())
     assert "anthropic" not in doors(plan)
     assert [joined.variable for joined in plan.joined] == ["ANTHROPIC_UNIX_SOCKET"]
+
+
+def test_via_connect_leaves_every_address_and_sets_the_proxy_alone() -> None:
+    proxy = f"http://fairtrial:{TOKEN}@127.0.0.1:4000"
+    held = {"HTTPS_PROXY": "http://me:pw@proxy:3128", "ANTHROPIC_BASE_URL": "https://gateway/x", "NO_PROXY": "corp"}
+    made = child_environment(held, EnvironmentPlan(), {}, trial="T", run=None, trace=TRACE, proxy=proxy)
+    assert made.variables["HTTPS_PROXY"] == made.variables["https_proxy"] == proxy
+    assert made.variables["ANTHROPIC_BASE_URL"] == "https://gateway/x"
+    assert made.variables["NO_PROXY"] == "corp,127.0.0.1,localhost,::1"
+    assert "CLAUDE_CODE_PROPAGATE_TRACEPARENT" not in made.variables
+    assert TOKEN not in str(made.mutations)
+    assert "pw" not in str(made.mutations)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from fairtrial.middleware.core.records import Blame, Outcome
+import msgspec
+
+from fairtrial.middleware.core.records import Blame, Connection, Outcome
 from fairtrial.middleware.report.markdown import MAX_BYTES, escaped, run_markdown, trial_markdown
 from tests.middleware.report.trials import EVIL, trial
 
@@ -71,3 +73,9 @@ def test_a_run_lists_what_failed_before_what_passed() -> None:
 def test_a_text_that_is_too_long_is_cut_with_a_mark() -> None:
     assert escaped("x" * 30, 10) == "x" * 9 + "…"
     assert len(escaped(EVIL)) < 300
+
+
+def test_opaque_connections_are_a_table_to_unfold() -> None:
+    page = trial_markdown(msgspec.structs.replace(trial(), connections=[Connection(host="a|b", port=443)]))
+    assert "<details><summary>1 connection</summary>" in page
+    assert "a\\|b:443" in page

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from fairtrial.middleware.core.records import Call, ContainerUse, PhaseName, Step, Tool, Trial
-from fairtrial.middleware.report.tables import steps_table, table_lines
+from fairtrial.middleware.core.records import Call, Connection, ContainerUse, PhaseName, Step, Tool, Trial
+from fairtrial.middleware.report.tables import connection_rows, steps_table, table_lines
 
 
 def test_a_table_keeps_one_row_on_one_line_and_cuts_only_for_a_terminal() -> None:
@@ -36,3 +36,30 @@ def test_a_command_that_did_not_end_by_itself_says_who_ended_it_and_a_run_is_cal
     _, row = steps_table(Trial(trial="t", steps=[Step(index=1, phase=PhaseName.AGENT, tools=tools)]), width=None)
     assert "bash, docker run (4), e" in row
     assert row.endswith("exec left by its client, exec broken off by the engine")
+
+
+def test_opaque_connections_have_a_row_each_and_what_was_not_seen_is_a_dash() -> None:
+    stood = Connection(
+        host="api.anthropic.com",
+        port=443,
+        ok=True,
+        dns=0.004,
+        connect=0.02,
+        tls=0.05,
+        bytes_up=2048,
+        bytes_down=10,
+        max_wait=2.0,
+        max_gap=0.1,
+        duration=3.0,
+        closed_by="upstream",
+        close_kind="fin",
+        cut=True,
+    )
+    failed = Connection(host="no\x1bwhere", port=443, stage="dns", error="no such name")
+    head, first, second = connection_rows([stood, failed])
+    assert len(head) == len(first) == len(second)
+    assert first == (
+        "  api.anthropic.com:443", "4 ms", "20 ms", "50 ms", "2 KiB", "10 B", "2.0 s", "100 ms", "3.0 s",
+        "upstream fin, without close_notify",
+    )  # fmt: skip
+    assert second == ("  no where:443", *["-"] * 8, "never stood: dns, no such name")

@@ -11,6 +11,7 @@ from fairtrial.middleware.core.records import (
     Attempt,
     Blame,
     Call,
+    Connection,
     ContainerUse,
     Coverage,
     EndedAs,
@@ -246,3 +247,25 @@ def test_the_sign_before_a_memory_peak_is_explained_where_it_stands() -> None:
         for step in trial.steps
     ]
     assert "  memory peak: ≥ at least this" in show_lines(msgspec.structs.replace(trial, steps=steps))
+
+
+def test_a_pass_with_opaque_connections_is_one_line_and_show_lists_them() -> None:
+    trial = msgspec.structs.replace(
+        passed_without_calls(), connections=[Connection(host="api.anthropic.com", port=443, ok=True)]
+    )
+    (line,) = ending_lines(trial)
+    assert line.startswith(f"{PREFIX}passed, 1 connection, whose calls were not read (--via connect)")
+    shown = show_lines(trial)
+    assert "CONNECTIONS" in shown
+    assert any("api.anthropic.com:443" in row for row in shown)
+
+
+def test_the_containers_from_which_calls_came_are_named() -> None:
+    trial = failed_trial()
+    assert not any("came from inside" in line for line in show_lines(trial))
+    boxes = [ContainerUse(id="c" * 64, name=f"ma{ESCAPE}in")]
+    inside = [Call(id="1", container_id="c" * 64), Call(id="2", container_id="c" * 64), Call(id="3")]
+    step = msgspec.structs.replace(trial.steps[0], calls=inside, containers=boxes)
+    side = [Call(id="4", container_id="d" * 64, role="title")]
+    shown = show_lines(msgspec.structs.replace(trial, steps=[step], side_calls=side))
+    assert f"  calls came from inside: {printable(boxes[0].name or '')} ×2, {'d' * 12} ×1" in shown

@@ -203,6 +203,14 @@ def test_behind_the_last_reply_of_an_agent_inside_there_are_no_tools() -> None:
     )
 
 
-def test_an_agent_inside_one_container_may_run_its_tools_in_another() -> None:
-    (tool,) = tools_of(passed(inside("e" * 64, ("t0", "Bash", "d"))))
-    assert (tool.exec_id, tool.join) == ("exec-0", "text")
+@pytest.mark.parametrize("digest, found", [("d", ("exec-0", "text")), ("other", (None, "inferred"))])
+def test_an_agent_inside_one_container_runs_its_tools_in_another_by_the_same_text_alone(
+    digest: str, found: tuple[str | None, str]
+) -> None:
+    """The only exec beside the only call may be another trial's set-up."""
+    (tool,) = tools_of(passed(inside("e" * 64, ("t0", "Bash", digest))))
+    assert (tool.exec_id, tool.join) == found
+
+
+def test_what_a_harness_starts_beside_an_agent_inside_is_no_tool() -> None:
+    assert tools_of(ran(passed(inside("e" * 64)))) == []

@@ -3,7 +3,13 @@
 import msgspec
 import pytest
 
-from fairtrial.middleware.core.observations import CoverageChanged, ReplyFacts, TrialEnded
+from fairtrial.middleware.core.observations import (
+    CoverageChanged,
+    OpaqueConnection,
+    ReplyFacts,
+    TrialEnded,
+    TrialStarted,
+)
 from tests.middleware.attribution.scene import Scene, model_failed, summary
 
 
@@ -200,3 +206,40 @@ def test_a_last_call_that_something_unknown_broke_off_is_nobodys() -> None:
     verdict = told.gone(137).end(2).verdict()
     assert verdict.blame == "indeterminate"
     assert "never brought a whole reply" in verdict.sentence
+
+
+def opaque(*connections: OpaqueConnection) -> Scene:
+    """A trial under `--via connect`."""
+    told = Scene()
+    told.tell(TrialStarted(command=["agent"], options={"via": "connect"}), told.runner)
+    for one in connections:
+        told.tell(one, told.runner)
+    return told
+
+
+def test_calls_that_nobody_read_blame_nobody_and_say_what_their_connections_went_through() -> None:
+    api = OpaqueConnection(host="api.anthropic.com", port=443, provider="anthropic", ok=True, max_wait=12.0)
+    cut = msgspec.structs.replace(api, closed_by="upstream", close_kind="fin", cut=True)
+    failed = OpaqueConnection(host="api.anthropic.com", provider="anthropic", stage="dns", error="no such\x1b[2J name")
+    other = OpaqueConnection(host="pypi.org", ok=True, max_gap=500.0)
+    verdict = opaque(api, cut, failed, other).waited().end(1).verdict()
+    assert summary(verdict) == ("indeterminate", None, None, None)
+    for words in (
+        "3 connections to api.anthropic.com",
+        "1 never stood (dns: no such",
+        "1 ended by the upstream without TLS's close_notify",
+        "the longest silence 12",
+    ):
+        assert words in verdict.sentence
+    assert "pypi" not in verdict.sentence
+    assert "\x1b" not in verdict.sentence
+
+
+def test_a_connect_door_through_which_nothing_came_asks_for_the_variable() -> None:
+    assert "HTTPS_PROXY" in opaque().waited().end(1).verdict().sentence
+
+
+def test_a_kill_for_memory_is_told_whether_calls_are_read_or_not() -> None:
+    verdict = opaque(OpaqueConnection(host="h", ok=True)).waited().ran(137, oom=True).end(1).verdict()
+    assert verdict.cause == "container.oom_kill"
+    assert verdict.blame == "infra"

@@ -75,6 +75,16 @@ def test_an_engine_that_was_restarted_under_the_trial_says_so() -> None:
     assert "engine was restarted in step 2" in failed(told).verdict().sentence
 
 
+def test_an_engine_of_which_nobody_can_tell_if_it_is_the_same_was_away() -> None:
+    told = inside(seen(Scene())).call()
+    since = told.s
+    engine(engine(told, "lost").waited(), "back")
+    told.gap(since=since, until=told.s, source="collector.docker_events", families=["memory", "node"])
+    verdict = failed(told).verdict()
+    assert verdict.cause == "runtime.daemon_fault"
+    assert "was away" in verdict.sentence
+
+
 def test_a_stream_that_broke_while_the_engine_lived_on_is_nothing() -> None:
     told = engine(engine(inside(seen(Scene())).call(), "lost"), "back", restarted=False)
     verdict = failed(told).verdict()

@@ -56,3 +56,11 @@ def test_a_service_that_went_with_its_engine_is_the_engines() -> None:
     told = engine(beside(), "lost")
     gone(told, SERVICE, code=None)
     assert failed(engine(told, "back", restarted=True)).verdict().cause == "runtime.daemon_fault"
+
+
+@pytest.mark.parametrize("facts", [{"code": 1, "by": "exit", "init_signal": 0}, {"by": "runtime_kill:9"}])
+def test_a_service_that_the_models_own_command_started_is_the_models(facts: dict[str, object]) -> None:
+    told = inside(seen(Scene())).call().waited()
+    seen(told, SERVICE, role="service", name="db-1").waited()
+    gone(told, SERVICE, **facts)  # type: ignore[arg-type]
+    assert failed(inside(told, exit_code=1)).verdict().blame == "model"

@@ -1,0 +1,152 @@
+"""Which process is at the other end of a connection: the witness of who sent a request.
+
+In: a client's address and the address of the door that it came to.  Out: {pid, start_ticks, parents} for the feed;
+pid 0 where it is none of the processes that descend from this one; None where nobody looked.  The kernel is asked for
+the inode of the client's socket (netlink, one look-up of some 10 us, whatever the number of sockets); the descriptors
+of our own descendants tell who holds it.  The relay asks after the request was passed on and before a byte of the
+answer is, so the client still waits and the connection is open: there is no race to lose.
+What it deliberately does not do: hold up a byte of a request, look at clients of other machines or network namespaces
+(a container's), look more often than `PER_SECOND` or for longer than `MOST_S`, or guess.
+
+How it can be wrong: a socket that two processes share (inherited over a fork) is the first one's that is found.
+
+**Source:** sock_diag(7); man proc(5) (task/TID/children).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from time import monotonic, thread_time
+from typing import Final, TypeGuard
+
+PER_SECOND: Final = 40.0
+"""Looks a second at most; in a burst as many at once."""
+MOST_S: Final = 0.003
+"""A look is given up after so much CPU time; with an agent and its tool it takes 0.1 ms."""
+NOBODY_OF_OURS: Final[dict[str, object]] = {"pid": 0, "start_ticks": 0, "parents": []}
+_MOST_PARENTS: Final = 32
+_SOCK_DIAG: Final = 4
+_BY_FAMILY: Final = 20
+_REQUEST: Final = 1
+_ANY_STATE: Final = 0xFFFFFFFF
+_NO_COOKIE: Final = 0xFFFFFFFF
+_INODE_AT: Final = 16 + 4 + 48 + 16
+"""nlmsghdr, the first four bytes of inet_diag_msg, inet_diag_sockid, then expires, rqueue, wqueue and uid."""
+
+_PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+Address = tuple[str, int]
+
+
+class Senders:
+    """Looks up one client after another.  Never raises."""
+
+    def __init__(self, *, proc: str = "/proc", clock: Callable[[], float] = monotonic) -> None:
+        self._proc = proc
+        self._clock = clock
+        self._room = PER_SECOND
+        self._at = clock()
+        self._off = False
+        self._last = 0
+        """Who held a connection the last time: agents come again."""
+
+    def of(self, client: object, door: object) -> dict[str, object] | None:
+        """`client` and `door`: the two ends as the socket names them; only IPv4 loopback addresses are looked at."""
+        if self._off or not (_is_loopback(client) and _is_loopback(door)) or not self._may_look():
+            return None
+        try:
+            inode = self._inode(client, door)
+            return None if not inode else self._holder(f"socket:[{inode}]")
+        except Exception:  # noqa: BLE001 - whatever is wrong with /proc must not end a connection
+            return None
+
+    def _may_look(self) -> bool:
+        now = self._clock()
+        self._room = min(PER_SECOND, self._room + (now - self._at) * PER_SECOND)
+        self._at = now
+        if self._room < 1:
+            return False
+        self._room -= 1
+        return True
+
+    def _inode(self, client: Address, door: Address) -> int | None:
+        ends = struct.pack(">HH", client[1], door[1])
+        ends += socket.inet_aton(client[0]) + bytes(12) + socket.inet_aton(door[0]) + bytes(12)
+        ends += struct.pack("=III", 0, _NO_COOKIE, _NO_COOKIE)
+        asked = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ANY_STATE) + ends
+        try:
+            kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
+            netlink = socket.socket(socket.AF_NETLINK, kind, _SOCK_DIAG)
+        except AttributeError:  # not Linux
+            self._off = True
+            return None
+        except OSError as error:
+            self._off = error.errno not in _PASSING  # else forbidden here
+            return None
+        with netlink:
+            netlink.send(struct.pack("=IHHII", 16 + len(asked), _BY_FAMILY, _REQUEST, 1, 0) + asked)
+            answer = netlink.recv(4096)  # the kernel answers within `send`
+        if struct.unpack_from("=H", answer, 4)[0] != _BY_FAMILY:
+            return None
+        return int(struct.unpack_from("=I", answer, _INODE_AT)[0])
+
+    def _holder(self, wanted: str) -> dict[str, object] | None:
+        until = thread_time() + MOST_S
+        parents: dict[int, int] = {}
+        for pid in self._descendants(parents):
+            if thread_time() > until:
+                return None
+            if self._holds(pid, wanted):
+                self._last = pid
+                return self._told(pid, parents)
+        return NOBODY_OF_OURS if parents else None
+
+    def _descendants(self, parents: dict[int, int]) -> Iterator[int]:
+        """Our children and theirs; `parents` is filled on the way.  Who was found last comes first."""
+        found = [os.getpid()]
+        for parent in found:  # it grows meanwhile
+            for child in self._children(parent):
+                if child not in parents:
+                    parents[child] = parent
+                    found.append(child)
+        ours = found[1:]
+        if self._last in parents:
+            ours.remove(self._last)
+            yield self._last
+        yield from reversed(ours)  # a tool is younger than most
+
+    def _children(self, pid: int) -> list[int]:
+        children: list[int] = []
+        folder = f"{self._proc}/{pid}/task"
+        try:
+            for thread in os.listdir(folder):
+                with open(f"{folder}/{thread}/children", "rb", buffering=0) as file:
+                    children += map(int, file.read(65536).split())
+        except OSError:  # gone meanwhile, or a kernel without these files
+            pass
+        return children
+
+    def _holds(self, pid: int, wanted: str) -> bool:
+        folder = f"{self._proc}/{pid}/fd"
+        try:
+            return any(os.readlink(f"{folder}/{name}") == wanted for name in os.listdir(folder))
+        except OSError:  # gone, or one of its descriptors is: it does not wait for an answer, then
+            return False
+
+    def _told(self, pid: int, parents: dict[int, int]) -> dict[str, object]:
+        with open(f"{self._proc}/{pid}/stat", "rb", buffering=0) as file:
+            fields = file.read(4096).rpartition(b")")[2].split()
+        line: list[int] = []
+        at = pid
+        while (parent := parents.get(at)) is not None and len(line) < _MOST_PARENTS:
+            line.append(parent)
+            at = parent
+        return {"pid": pid, "start_ticks": int(fields[19]), "parents": line}
+
+
+def _is_loopback(address: object) -> TypeGuard[Address]:
+    return isinstance(address, tuple) and len(address) == 2 and str(address[0]).startswith("127.")

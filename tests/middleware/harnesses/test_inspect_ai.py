@@ -1,0 +1,61 @@
+"""Inspect 0.3.285: logs as JSON and as zips packed with zstandard."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName
+from tests.middleware.harnesses.real import DATA, read
+
+
+def test_a_sample_and_epoch_is_a_trial_with_its_score() -> None:
+    told = [(o.outcome.label, o.outcome.outcome, o.outcome.reward) for o in read("inspect", "inspect/ok.json").booked]
+    assert told == [("hello/hello/1", Outcome.PASSED, 1.0), ("hello/never/1", Outcome.FAILED, 0.0)]
+
+
+def test_the_zip_and_the_json_of_one_kind_of_run_tell_the_same() -> None:
+    told = [(o.outcome.label, o.outcome.outcome, o.outcome.reward) for o in read("inspect", "inspect/ok.eval").booked]
+    assert told == [("hello/hello/1", Outcome.PASSED, 1.0), ("hello/never/1", Outcome.FAILED, 0.0)]
+
+
+def test_a_model_error_that_was_scored_as_an_answer_still_leads_to_its_calls() -> None:
+    one = read("inspect", "inspect/400.json").booked[0]
+    assert (one.outcome.outcome, one.outcome.scored, one.outcome.errors) == (Outcome.FAILED, True, [])
+    assert len(one.keys.requests) == 2
+    assert len(one.keys.call_keys) == 2
+
+
+def test_an_error_is_booked_by_its_name_alone() -> None:
+    one = read("inspect", "inspect/529.json").booked[0]
+    assert (one.outcome.outcome, one.outcome.scored, one.outcome.ended_as) == (
+        Outcome.ERRORED,
+        False,
+        EndedAs.AGENT_GAVE_UP,
+    )
+    assert [error.type for error in one.outcome.errors] == ["RetryError"]
+
+
+def test_phases_are_set_up_agent_and_scoring() -> None:
+    phases = read("inspect", "inspect/ok.json").booked[0].outcome.phases
+    assert [phase.name for phase in phases] == [PhaseName.SETUP, PhaseName.AGENT, PhaseName.VERIFY]
+    assert [p.started_ns for p in phases] == sorted(p.started_ns or 0 for p in phases)
+
+
+def test_a_zip_of_an_evaluation_that_still_runs_gives_its_samples_and_says_so() -> None:
+    reading = read("inspect", "inspect/running.eval")
+    assert len(reading.booked) == 2
+    assert [(n.state, "has no header yet" in n.said) for n in reading.notes] == [("partial", True)]
+
+
+@pytest.mark.parametrize("at", [40, 400, 900])
+def test_a_member_that_is_damaged_costs_that_sample_only(at: int, tmp_path: Path) -> None:
+    content = bytearray((DATA / "inspect/ok.eval").read_bytes())
+    begin = content.index(b"samples/hello_epoch_1.json") + 26
+    content[begin + at : begin + at + 8] = b"\xff" * 8
+    file = tmp_path / "log.eval"
+    file.write_bytes(content)
+    reading = read("inspect", file)
+    assert [o.outcome.label for o in reading.booked][-1] == "hello/never/1"
+    assert any("hello_epoch_1" in n.path and n.said for n in reading.notes) or len(reading.booked) == 2

@@ -1,0 +1,80 @@
+"""The summary's text: no line wider than the terminal, nothing of others' control characters."""
+
+from __future__ import annotations
+
+import pytest
+
+from fairtrial.middleware.report.summary import Look, Told, summary_lines
+
+CLASSES = {"passed": 12, "model": 9, "infra_proved": 4, "infra_suspected": 3, "indeterminate": 2, "fairtrial": 0}
+LOOK = Look(
+    trial="0197aaaa-0000-7000-8000-000000000001",
+    name="a-task-with-a-rather-long-name__" + "x" * 70,
+    why="counted against the model, and infra is proved",
+    blame="infra",
+    grade="proved",
+    cause="model_api.overloaded",
+    step=14,
+    sentence="The API answered 529 at each of 9 attempts over 181 s. " * 5,
+)
+
+
+def told(**changes: object) -> Told:
+    values: dict[str, object] = {
+        "run": "tb2\x1b[31m",
+        "trials": 30,
+        "started": "2026-11-30T14:50:00.000000Z",
+        "ended": "2026-11-30T15:50:00.000000Z",
+        "harnesses": {"harbor": 28, "exit_code": 2},
+        "booked": {"passed": 12, "failed": 14, "errored": 4},
+        "mean_reward": 0.412,
+        "rewards": 26,
+        "by_exit_code_only": 2,
+        "classes": CLASSES,
+        "ended_by_infra": (7, 5, 2),
+        "infra_causes": {"container.oom_kill": 4, "model_api.overloaded": 3},
+        "passed_by_dead_harness": 1,
+        "as_failures": (12, 30),
+        "excluded": (12, 26),
+        "lowest": (12, 30),
+        "highest": (21, 30),
+        "coverage": {"model_api": {"full": 28, "partial": 1, "none": 1}, "disk": {"full": 0, "partial": 0, "none": 30}},
+        "imported_only": 1,
+        "still_open": 1,
+        "retried": 2,
+        "wholes": 1,
+        "looks": [LOOK],
+    }
+    return Told(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("width", [70, 80, 120])
+def test_no_line_is_wider_than_the_terminal(width: int) -> None:
+    assert [line for line in summary_lines(told(), width=width) if len(line) > width] == []
+
+
+def test_every_part_is_told() -> None:
+    text = "\n".join(summary_lines(told(), width=80))
+    flat = " ".join(text.split())
+    for part in (
+        "passed 12 · failed 14 · errored 4 of 30",
+        "mean reward 0.412",
+        "infra, proved         4   13.3 %",
+        "7 of 30 (23.3 %): 5 proved, 2 suspected",
+        "1 by a dead harness",
+        "46.2 %   12 of 26",
+        "40.0 % … 70.0 %",
+        "28 whole, 1 in part, 1 not",
+        "not at all: disk",
+        "2 attempts that the harness tried again",
+        "infra, proved · model_api.overloaded in step 14",
+    ):
+        assert part in text or part in flat, part
+    assert "\x1b" not in text
+
+
+def test_a_run_without_a_trial_has_no_rate() -> None:
+    empty = told(trials=0, classes=dict.fromkeys(CLASSES, 0), as_failures=(0, 0), looks=[], ended_by_infra=(0, 0, 0))
+    text = "\n".join(summary_lines(empty, width=80))
+    assert "none that was seen" in text
+    assert "nan" not in text
