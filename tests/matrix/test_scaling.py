@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def bytecodes(assembly: Assembly) -> int:
     """How many the verdict takes."""
     count = 0
 
-    def trace(frame: FrameType, event: str, _: object) -> Callable[..., object]:
+    def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal count
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         count += event == "opcode"
