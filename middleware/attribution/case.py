@@ -83,6 +83,9 @@ __all__ = [
 
 NATURAL_STOPS: Final = frozenset({"end_turn", "stop", "stop_sequence", "STOP", "completed"})
 
+_WHOLE_ID: Final = 64
+_HEX: Final = frozenset("0123456789abcdef")
+
 
 class Case:
     """Everything that the rules may ask about one trial.  Built once, in time linear in the observations."""
@@ -103,6 +106,10 @@ class Case:
         self.doors: list[tuple[Placed, DoorState]] = []
         self.asked_of_containers: list[tuple[Placed, DoorContainer]] = []
         """What the trial's own clients asked of the runtime through its Docker door."""
+        self.asked_by_ref: dict[str, list[DoorContainer]] = {}
+        """The same by what they called the container: a whole id, the beginning of one, or a name."""
+        self.short_refs: set[str] = set()
+        """Those of them that may be the beginning of an id; few clients write ids so."""
         self.pulls: list[tuple[Placed, DoorImage]] = []
         self.runtime: list[tuple[Placed, RuntimeState]] = []
         """The engine's event stream: open, lost, back."""
@@ -189,6 +196,11 @@ class Case:
                 self.door_execs[value.exec_id] = placed
             case DoorContainer():
                 self.asked_of_containers.append((placed, value))
+                called = value.container_id or value.container_named
+                if called is not None:
+                    self.asked_by_ref.setdefault(called, []).append(value)
+                    if len(called) < _WHOLE_ID and _HEX.issuperset(called):
+                        self.short_refs.add(called)
             case DoorImage():
                 self.pulls.append((placed, value))
             case RuntimeState():

@@ -11,7 +11,6 @@ from collections.abc import Collection
 from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase, ExecSeen
-from fairtrial.middleware.core.observations import DoorContainer
 from fairtrial.middleware.core.records import PhaseName
 from fairtrial.middleware.steps.assembler import STRUCK_NS
 from fairtrial.middleware.steps.placed import Placed
@@ -38,20 +37,16 @@ def in_time(case: Case, placed: Placed) -> bool:
 
 def asked_for(case: Case, container: ContainerCase, at_ns: int, actions: Collection[str] = ENDING) -> bool:
     """Whether the trial's own client asked for it at the Docker door, by id, the beginning of it, or name."""
+    name = (container.seen.name or "").lstrip("/") if container.seen is not None else ""
+    called = [container.id, *({name} - {""}), *(ref for ref in case.short_refs if container.id.startswith(ref))]
     return any(
         one.action in actions
         and (one.status is None or one.status < 400)  # a client may leave before the answer: the stop is carried out
         and one.started_wall_ns is not None
         and -_BEFORE_NS <= at_ns - one.started_wall_ns <= round((one.duration or 0.0) * 1e9) + _AFTER_NS
-        and _names(container, one)
-        for _, one in case.asked_of_containers
+        for ref in called
+        for one in case.asked_by_ref.get(ref, ())
     )
-
-
-def _names(container: ContainerCase, asked: DoorContainer) -> bool:
-    called = asked.container_id or asked.container_named
-    name = container.seen.name if container.seen is not None else None
-    return called is not None and (container.id.startswith(called) or called == (name or "").lstrip("/"))
 
 
 def after_last_word(case: Case, at_ns: int) -> bool:

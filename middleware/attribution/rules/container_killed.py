@@ -4,7 +4,8 @@ Recognises: a kill, a stop or a pause that the runtime reports (so it came throu
 container), in the agent's time, of a main container in which a command was running or that the agent went on to use.
 By whom: what the trial's own Docker door saw asked for is the harness's or the model's (`harness.killed`, never
 infra); what went past the door has no name.
-Deliberately does not: take exit code 137 alone for a kill from outside (`unknown_outside.py`); explain anything by the
+Deliberately does not: tell of the trial's own end of a container that a command of the model's may have started, unless
+one was running in it; take exit code 137 alone for a kill from outside (`unknown_outside.py`); explain anything by the
 harness's own teardown (the assembler puts a stop after the agent's last work into the teardown phase); tell of a
 container that was started again (`container_restarted.py`) or of a service (`service_died.py`).
 How it can be wrong: a harness that stops the container past the door because its own time limit fired is seen as
@@ -26,6 +27,7 @@ from fairtrial.middleware.attribution.doings import (
     in_time,
     running_at,
     struck_step,
+    there_before,
     used_after,
     with_step,
 )
@@ -79,6 +81,8 @@ def _event(
         return None
     if not running and not used_after(ctx.case, at):
         return None
+    if own and not running and not there_before(ctx.case, container):
+        return None  # a command of the model's may have started it, and is free to end it
     step = struck_step(container, placed)
     later = first_normal_after(ctx.case, container, step)
     ids = [placed.id, *(e.started.id for e in running if e.started is not None)]

@@ -3,7 +3,14 @@
 import msgspec
 import pytest
 
-from fairtrial.middleware.core.observations import DoorContainer, ExecEnded, ExecStarted
+from fairtrial.middleware.core.observations import (
+    ContainerEvent,
+    ContainerGone,
+    ContainerSeen,
+    DoorContainer,
+    ExecEnded,
+    ExecStarted,
+)
 from fairtrial.middleware.core.records import Verdict
 from tests.middleware.attribution.scene import BOX, Scene, ended, summary
 
@@ -154,3 +161,16 @@ def test_a_stop_before_the_first_step_names_none() -> None:
     verdict = told.waited().call(tools=0).end(1).verdict()
     assert (verdict.cause, verdict.step) == ("container.killed", None)
     assert "step" not in verdict.sentence
+
+
+def test_a_container_that_the_trial_made_and_removed_in_the_course_of_its_work_is_nothing() -> None:
+    told = Scene().call().ran(0).call().waited()
+    other = "0d" * 32
+    told.tell(ContainerSeen(container_id=other, name="redis", started_wall_ns=told.wall()), told.events)
+    told.waited().tell(
+        DoorContainer(action="remove", container_id=other, status=204, started_wall_ns=told.wall()), told.events
+    )
+    told.tell(ContainerEvent(container_id=other, action="kill", signal=9), told.events)
+    told.tell(ContainerGone(container_id=other, exit_code=137, ended_by="runtime_kill:9"), told.events)
+    verdict = told.waited().call().ran(1).call(tools=0).end(1).verdict()
+    assert (verdict.blame, verdict.cause, verdict.present) == ("model", None, [])
