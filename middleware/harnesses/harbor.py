@@ -3,8 +3,8 @@
 In: a path.  Out: one `Booked` per trial folder, joined by trial name, compose project, session and tool-call ids.
 What Harbor deletes (a failed attempt that it tried again) is not here; `keep.py` saves it on sight.
 Harbor's reward is the booked score as it stands; `reward_valid` is Harbor's own word on whether it counts.
-What this module does not do: believe `exception.txt` or the agent's files (`agent/` is written inside the container):
-the trajectory only joins and sums.
+What this module does not do: keep texts of failures, or believe the agent's files (`agent/` is written inside the
+container): the trajectory only joins and sums.  Without a result `exception.txt` gives the failure's name.
 **Source:** Harbor 0.26.0, harbor/models/trial/result.py, models/job, trial/queue.py; reference page harnesses.md 9.
 """
 
