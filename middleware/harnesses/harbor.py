@@ -3,15 +3,14 @@
 In: a path.  Out: one `Booked` per trial folder, joined by trial name, compose project, session and tool-call ids.
 What Harbor deletes (a failed attempt that it tried again) is not here; `keep.py` saves it on sight.
 Harbor's reward is the booked score as it stands; `reward_valid` is Harbor's own word on whether it counts.
-What this module does not do: believe `exception.txt` or the agent's files (`agent/` is written inside the container):
-the trajectory only joins and sums.
+What this module does not do: keep texts of failures, or believe the agent's files (`agent/` is written inside the
+container): the trajectory only joins and sums.  Without a result `exception.txt` gives the failure's name.
 **Source:** Harbor 0.26.0, harbor/models/trial/result.py, models/job, trial/queue.py; reference page harnesses.md 9.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,147 +19,21 @@ from typing import Final
 import msgspec
 
 from fairtrial.middleware.core.observations import BookedError, BookedPhase, HarnessOutcome
-from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName, TimeLimits
+from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName
 from fairtrial.middleware.harnesses.atif import Trajectory, read_trajectory
 from fairtrial.middleware.harnesses.base import Adapter, Booked, Keys, Reading
 from fairtrial.middleware.harnesses.files import read_bytes, read_json, shown, wall_ns
+from fairtrial.middleware.harnesses.harbor_declared import Task
+from fairtrial.middleware.harnesses.harbor_shapes import Config, JobResult, Lock, Mark, Raised, Result, Timing
 from fairtrial.middleware.harnesses.keep import MARK
 from fairtrial.middleware.wire.redact import digest
 
 HARNESS: Final = "harbor"
-AGENT_SETUP_S: Final = 360.0
-"""Harbor's own limit for setting an agent up, where the trial sets none."""
-
 _EXIT: Final = re.compile(r"\bexit(?:ed)?(?: with)?(?: code)?[ :=]+(\d{1,3})\b")
 _NAME: Final = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
 _PROJECT: Final = re.compile(r"[^a-z0-9_-]")
 _GONE: Final = "Session has ended, breaking out of agent loop"
 _LOG_BYTES: Final = 8 << 20
-
-
-class _Timing(msgspec.Struct):
-    started_at: str | None = None
-    finished_at: str | None = None
-
-
-class _Policy(msgspec.Struct):
-    should_retry: bool | None = None
-    should_grade: bool | None = None
-    has_valid_reward: bool | None = None
-
-
-class _Exception(msgspec.Struct):
-    exception_type: str = "unknown"
-    exception_message: str = ""
-    occurred_at: str | None = None
-    policy: _Policy = msgspec.field(default_factory=_Policy)
-
-
-class _Verified(msgspec.Struct):
-    rewards: dict[str, float] | None = None
-
-
-class _AgentResult(msgspec.Struct):
-    n_input_tokens: int | None = None
-    n_output_tokens: int | None = None
-    cost_usd: float | None = None
-
-
-class _Step(msgspec.Struct):
-    step_name: str = ""
-    agent_result: _AgentResult | None = None
-    verifier_result: _Verified | None = None
-    exception_info: _Exception | None = None
-    agent_execution: _Timing | None = None
-    verifier: _Timing | None = None
-
-
-class _ModelInfo(msgspec.Struct):
-    name: str | None = None
-    provider: str | None = None
-
-
-class _AgentInfo(msgspec.Struct):
-    name: str | None = None
-    version: str | None = None
-    model_info: _ModelInfo | None = None
-
-
-class _ConfigTask(msgspec.Struct):
-    path: str | None = None
-    name: str | None = None
-
-
-class _ConfigAgent(msgspec.Struct):
-    override_timeout_sec: float | None = None
-    override_setup_timeout_sec: float | None = None
-    max_timeout_sec: float | None = None
-
-
-class _ConfigEnvironment(msgspec.Struct):
-    override_cpus: float | None = None
-    override_memory_mb: float | None = None
-
-
-class _ConfigVerifier(msgspec.Struct):
-    override_timeout_sec: float | None = None
-    max_timeout_sec: float | None = None
-
-
-class _Config(msgspec.Struct):
-    trial_name: str | None = None
-    task: _ConfigTask = msgspec.field(default_factory=_ConfigTask)
-    timeout_multiplier: float | None = None
-    agent_timeout_multiplier: float | None = None
-    verifier_timeout_multiplier: float | None = None
-    agent_setup_timeout_multiplier: float | None = None
-    agent: _ConfigAgent = msgspec.field(default_factory=_ConfigAgent)
-    environment: _ConfigEnvironment = msgspec.field(default_factory=_ConfigEnvironment)
-    verifier: _ConfigVerifier = msgspec.field(default_factory=_ConfigVerifier)
-
-
-class _Result(msgspec.Struct):
-    trial_name: str | None = None
-    """Absent in a job's own result.json, and where the file was cut before it."""
-    task_name: str | None = None
-    config: _Config = msgspec.field(default_factory=_Config)
-    agent_info: _AgentInfo = msgspec.field(default_factory=_AgentInfo)
-    agent_result: _AgentResult | None = None
-    verifier_result: _Verified | None = None
-    exception_info: _Exception | None = None
-    started_at: str | None = None
-    finished_at: str | None = None
-    environment_setup: _Timing | None = None
-    agent_setup: _Timing | None = None
-    agent_execution: _Timing | None = None
-    verifier: _Timing | None = None
-    step_results: list[_Step] | None = None
-    reward_valid: bool | None = None
-    stats: msgspec.Raw | None = None
-    """Only a job's own result.json has it."""
-
-
-class _Mark(msgspec.Struct):
-    """What `keep.py` writes beside the files of an attempt that Harbor deleted."""
-
-    attempt: int
-
-
-class _Version(msgspec.Struct):
-    version: str | None = None
-
-
-class _Lock(msgspec.Struct):
-    harbor: _Version = msgspec.field(default_factory=_Version)
-    n_concurrent_trials: int | None = None
-
-
-class _JobStats(msgspec.Struct):
-    n_retries: int = 0
-
-
-class _JobResult(msgspec.Struct):
-    stats: _JobStats = msgspec.field(default_factory=_JobStats)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +72,7 @@ def _folder(folder: Path, top: Path, *, depth: int) -> Reading:
             reading.add(_trial(child, job, top))
         elif depth > 1:
             reading.add(_folder(child, top, depth=depth - 1))
-    retries = read_json(folder / "result.json", _JobResult).value
+    retries = read_json(folder / "result.json", JobResult).value
     if retries is not None and retries.stats.n_retries:
         count = retries.stats.n_retries
         reading.note(
@@ -227,13 +100,13 @@ def _is_trial(folder: Path) -> bool:
         return True
     return (
         (folder / "result.json").is_file()
-        and read_json(folder / "result.json", _Result).value is not None
-        and (read_json(folder / "result.json", _Result).value or _Result()).trial_name is not None
+        and read_json(folder / "result.json", Result).value is not None
+        and (read_json(folder / "result.json", Result).value or Result()).trial_name is not None
     )
 
 
 def _job_of(folder: Path) -> _Job:
-    lock = read_json(folder / "lock.json", _Lock).value
+    lock = read_json(folder / "lock.json", Lock).value
     if lock is None or lock.n_concurrent_trials is None:
         return _Job()
     return _Job(name=folder.name, version=lock.harbor.version, concurrency=lock.n_concurrent_trials)
@@ -287,7 +160,7 @@ def _trial(folder: Path, job: _Job, top: Path, *, result: Path | None = None) ->
     files: list[str] = []
     whole = True
     result = folder / "result.json" if result is None else result
-    read_result = read_json(result, _Result)
+    read_result = read_json(result, Result)
     value = read_result.value
     if value is not None and value.trial_name is None and value.stats is not None:
         return reading  # a job's own
@@ -319,8 +192,8 @@ def _trial(folder: Path, job: _Job, top: Path, *, result: Path | None = None) ->
         )
     config = value.config if value is not None else None
     if value is None or config is None or config.trial_name is None:
-        config = read_json(folder / "config.json", _Config).value or config or _Config()
-    value = value if value is not None else _Result()
+        config = read_json(folder / "config.json", Config).value or config or Config()
+    value = value if value is not None else Result()
     name = value.trial_name or config.trial_name or folder.name
     trajectories: list[Trajectory] = []
     for path in _trajectories(folder):
@@ -333,7 +206,7 @@ def _trial(folder: Path, job: _Job, top: Path, *, result: Path | None = None) ->
             reading.note(shown(path, top), "unreadable" if found.value is None else "partial", found.trouble)
     outcome = _with_trajectory(_outcome(value, config, name, job, folder), trajectories)
     outcome = msgspec.structs.replace(outcome, complete=whole, files=files, marks=_marks(folder))
-    attempt = read_json(folder / MARK, _Mark).value
+    attempt = read_json(folder / MARK, Mark).value
     if attempt is not None:
         identity = digest(f"{HARNESS}/{name}/attempt/{attempt.attempt}/{outcome.started_ns or ''}")
         outcome = msgspec.structs.replace(outcome, retried=True, identity=identity, try_=attempt.attempt)
@@ -395,7 +268,7 @@ def _sum(values: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _outcome(result: _Result, config: _Config, name: str, job: _Job, folder: Path) -> HarnessOutcome:
+def _outcome(result: Result, config: Config, name: str, job: _Job, folder: Path) -> HarnessOutcome:
     rewards = (result.verifier_result.rewards if result.verifier_result else None) or {}
     errors = _errors(result)
     if not errors and result.finished_at is None:
@@ -405,7 +278,7 @@ def _outcome(result: _Result, config: _Config, name: str, job: _Job, folder: Pat
     if valid is None and rewards:
         answers = [error.reward_valid for error in errors]
         valid = None if None in answers else all(answers)
-    task = _Task.of(config)
+    task = Task.of(config)
     contexts = [c for c in (result.agent_result, *(s.agent_result for s in result.step_results or [])) if c is not None]
     model = result.agent_info.model_info
     return HarnessOutcome(
@@ -455,13 +328,13 @@ def _booked(reward: float | None, errors: list[BookedError], *, valid: bool | No
     return Outcome.UNKNOWN
 
 
-def _errors(result: _Result) -> list[BookedError]:
-    told: list[tuple[_Exception | None, str | None]] = [(result.exception_info, None)]
+def _errors(result: Result) -> list[BookedError]:
+    told: list[tuple[Raised | None, str | None]] = [(result.exception_info, None)]
     told += [(step.exception_info, step.step_name) for step in result.step_results or []]
     return [_error(info, step) for info, step in told if info is not None]
 
 
-def _error(info: _Exception, step: str | None) -> BookedError:
+def _error(info: Raised, step: str | None) -> BookedError:
     code = _EXIT.search(info.exception_message[:4000])
     return BookedError(
         type=info.exception_type[:80],
@@ -486,7 +359,7 @@ def _left_behind(folder: Path) -> list[BookedError]:
     return []
 
 
-def _ended_as(result: _Result, errors: list[BookedError]) -> EndedAs | None:
+def _ended_as(result: Result, errors: list[BookedError]) -> EndedAs | None:
     if not errors:
         return EndedAs.AGENT_FINISHED if result.finished_at is not None else None
     first = errors[0]
@@ -514,7 +387,7 @@ _TIMINGS: Final = (
 )
 
 
-def _phases(result: _Result, errors: list[BookedError]) -> list[BookedPhase]:
+def _phases(result: Result, errors: list[BookedError]) -> list[BookedPhase]:
     found = [_phase(name, getattr(result, field), errors, None) for field, name in _TIMINGS]
     for step in result.step_results or []:
         found.append(_phase(PhaseName.AGENT, step.agent_execution, errors, step.step_name))
@@ -522,7 +395,7 @@ def _phases(result: _Result, errors: list[BookedError]) -> list[BookedPhase]:
     return sorted((p for p in found if p is not None), key=lambda phase: phase.started_ns or 0)
 
 
-def _phase(name: PhaseName, timing: _Timing | None, errors: list[BookedError], step: str | None) -> BookedPhase | None:
+def _phase(name: PhaseName, timing: Timing | None, errors: list[BookedError], step: str | None) -> BookedPhase | None:
     started = wall_ns(timing.started_at) if timing is not None else None
     if timing is None or started is None:
         return None
@@ -535,75 +408,6 @@ def _phase(name: PhaseName, timing: _Timing | None, errors: list[BookedError], s
     ]
     outcome = within[0] if within else ("ended" if ended is not None else None)
     return BookedPhase(name=name, started_ns=started, ended_ns=ended, outcome=outcome, step=step)
-
-
-# --- what was declared ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
-    """The limits of the task's own task.toml, where it is still there; seconds, MB, cores."""
-
-    found: bool = False
-    agent: float | None = None
-    verifier: float | None = None
-    memory_mb: float | None = None
-    cpus: float | None = None
-
-    @classmethod
-    def of(cls, config: _Config) -> _Task:
-        if not config.task.path:
-            return cls()
-        content = read_bytes(Path(config.task.path) / "task.toml", 1 << 20).value
-        try:
-            told = tomllib.loads((content or b"").decode())
-        except (ValueError, RecursionError):
-            return cls()
-        return cls(
-            found=content is not None,
-            agent=_number(told, "agent", "timeout_sec"),
-            verifier=_number(told, "verifier", "timeout_sec"),
-            memory_mb=_number(told, "environment", "memory_mb"),
-            cpus=_number(told, "environment", "cpus"),
-        )
-
-    def limits(self, config: _Config) -> TimeLimits:
-        agent, verifier = config.agent, config.verifier
-        multiplier = config.timeout_multiplier
-        return TimeLimits(
-            agent=_times(
-                _least(agent.override_timeout_sec or self.agent, agent.max_timeout_sec),
-                config.agent_timeout_multiplier or multiplier,
-            ),
-            verifier=_times(
-                _least(verifier.override_timeout_sec or self.verifier, verifier.max_timeout_sec),
-                config.verifier_timeout_multiplier or multiplier,
-            ),
-            setup=_times(
-                agent.override_setup_timeout_sec or (AGENT_SETUP_S if self.found else None),
-                config.agent_setup_timeout_multiplier or multiplier,
-            ),
-            multiplier=multiplier,
-            source="harbor: config.json and task.toml" if self.found else "harbor: config.json",
-        )
-
-    def memory(self, config: _Config) -> int | None:
-        megabytes = config.environment.override_memory_mb or self.memory_mb
-        return None if megabytes is None else round(megabytes * (1 << 20))
-
-
-def _number(told: dict[str, object], section: str, key: str) -> float | None:
-    table = told.get(section)
-    value = table.get(key) if isinstance(table, dict) else None
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _least(value: float | None, most: float | None) -> float | None:
-    return value if most is None or value is None else min(value, most)
-
-
-def _times(value: float | None, multiplier: float | None) -> float | None:
-    return None if value is None else value * (1.0 if multiplier is None else multiplier)
 
 
 ADAPTER: Final = Adapter(name=HARNESS, takes="a job's folder, a trial's folder, or a result.json", read=read)

@@ -95,17 +95,20 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
     steps = _open_steps(calls, roles)
     ends = _Ends.of(own, calls, roles)
     starts = [step.started_ns for step in steps]
+    agent_ended_ns = ends.agent_ended_ns
+    if booking.agent_ended_ns is not None and starts and booking.agent_ended_ns > starts[-1]:
+        agent_ended_ns = booking.agent_ended_ns
     placed = tuple(_place(observation, value, starts, ends, booking) for observation, value in selected)
 
     containers = container_facts(placed)
     windows = Windows(starts, containers, placed)
-    tools = Tools(calls, [Span(step.index, step.started_ns, step.calls) for step in steps], placed, ends.agent_ended_ns)
+    tools = Tools(calls, [Span(step.index, step.started_ns, step.calls) for step in steps], placed, agent_ended_ns)
     records = [
         Step(
             index=step.index,
             phase=PhaseName.AGENT,
             started=rfc3339(step.started_ns),
-            ended=_time(starts[step.index] if step.index < len(starts) else ends.agent_ended_ns),
+            ended=_time(starts[step.index] if step.index < len(starts) else agent_ended_ns),
             calls=[call_record(call, "step") for call in step.calls],
             tools=tools.of(step.index),
             containers=windows.uses(step.index),

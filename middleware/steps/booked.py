@@ -51,6 +51,13 @@ class Booking:
     def first(self) -> HarnessOutcome | None:
         return self.all[0] if self.all else None
 
+    @property
+    def agent_ended_ns(self) -> int | None:
+        """When the agent's last phase ended; None where that was not told."""
+        ends = [window.ended_ns for window in self.windows if window.name is PhaseName.AGENT]
+        known = [end for end in ends if end is not None]
+        return max(known) if known and len(known) == len(ends) else None
+
     @classmethod
     def of(cls, own: Iterable[tuple[Observation, Value]], calls_ns: Sequence[tuple[int, int | None]] = ()) -> Booking:
         """`calls_ns`: begin and end of each model call of the main agent, wall ns."""

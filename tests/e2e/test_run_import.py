@@ -24,10 +24,19 @@ def test_a_step_limit_that_mini_books_with_exit_0_fails_the_trial(
 ) -> None:
     """The process exits 0: without its trajectory the trial counts as passed."""
     trajectory = tmp_path / "run.traj.json"
+    label = f"fairtrial.test={tmp_path.name}"
     with running_standin((shell("ls /"), shell("ls /tmp")), command_prefix=loopback_only) as server:
-        command = clients.mini_command("Say hello.", image=python_image, trajectory=trajectory, step_limit=2)
+        command = clients.mini_command(
+            "Say hello.",
+            image=python_image,
+            trajectory=trajectory,
+            run_args=("--rm", f"--label={label}"),
+            step_limit=2,
+        )
         environment = clients.mini_environment(home, docker_engine.docker_host, server.url)
         under = run_under(command, environment, project, kept=tmp_path / "kept", prefix=loopback_only)
+    if left := docker_engine.containers(f"label={label}"):  # mini stops it in the background, ten seconds later
+        docker_engine.docker("rm", "-f", *left, check=False)
     assert under.trial.outcome is Outcome.PASSED, under.told()
     store = ("--store", str(under.store))
     said = fairtrial("import", "mini-swe-agent", str(trajectory), *store, environment=environment)

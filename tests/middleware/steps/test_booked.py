@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from fairtrial.middleware.core.clock import rfc3339
 from fairtrial.middleware.core.observations import (
     BookedPhase,
     ContainerSeen,
@@ -136,6 +137,12 @@ def test_what_the_verifier_used_is_no_step_s() -> None:
     after = assemble([*tale.observations, told(phases=PHASES)], TRIAL).trial.steps[-1].containers[0]
     assert (before.oom_kills, after.oom_kills) == (1, 0)
     assert (after.memory_peak or 0) < (before.memory_peak or 0)
+
+
+def test_the_last_step_ends_with_the_agent_s_phase_not_with_the_command() -> None:
+    plain = assemble(story().observations, TRIAL).trial.steps[-1]
+    booked = assemble([*story().observations, told(phases=PHASES)], TRIAL).trial.steps[-1]
+    assert (plain.ended, booked.ended) == (rfc3339(EPOCH_NS + 35 * S), rfc3339(EPOCH_NS + 20 * S))
 
 
 def test_phases_limits_and_concurrency_stand_in_the_record() -> None:
