@@ -19,16 +19,17 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import monotonic, thread_time
 from typing import Final, TypeGuard
 
-PER_SECOND: Final = 40.0
+PER_SECOND: Final = 20.0
 """Looks a second at most; in a burst as many at once."""
-MOST_S: Final = 0.003
+MOST_S: Final = 0.002
 """A look is given up after so much CPU time; with an agent and its tool it takes 0.1 ms."""
 NOBODY_OF_OURS: Final[dict[str, object]] = {"pid": 0, "start_ticks": 0, "parents": []}
 _MOST_PARENTS: Final = 32
+_KEPT: Final = 8
 _SOCK_DIAG: Final = 4
 _BY_FAMILY: Final = 20
 _REQUEST: Final = 1
@@ -51,8 +52,8 @@ class Senders:
         self._room = PER_SECOND
         self._at = clock()
         self._off = False
-        self._last = 0
-        """Who held a connection the last time: agents come again."""
+        self._known: list[int] = []
+        """Who held connections before, the newest last: agents come again."""
 
     def of(self, client: object, door: object) -> dict[str, object] | None:
         """`client` and `door`: the two ends as the socket names them; only IPv4 loopback addresses are looked at."""
@@ -96,28 +97,36 @@ class Senders:
 
     def _holder(self, wanted: str) -> dict[str, object] | None:
         until = thread_time() + MOST_S
+        for pid in reversed(self._known):
+            if self._holds(pid, wanted) and (line := self._line(pid)):
+                return self._told(pid, line)
         parents: dict[int, int] = {}
-        for pid in self._descendants(parents):
-            if thread_time() > until:
-                return None
-            if self._holds(pid, wanted):
-                self._last = pid
-                return self._told(pid, parents)
-        return NOBODY_OF_OURS if parents else None
-
-    def _descendants(self, parents: dict[int, int]) -> Iterator[int]:
-        """Our children and theirs; `parents` is filled on the way.  Who was found last comes first."""
         found = [os.getpid()]
         for parent in found:  # it grows meanwhile
+            if thread_time() > until:
+                return None
             for child in self._children(parent):
                 if child not in parents:
                     parents[child] = parent
                     found.append(child)
-        ours = found[1:]
-        if self._last in parents:
-            ours.remove(self._last)
-            yield self._last
-        yield from reversed(ours)  # a tool is younger than most
+        for pid in reversed(found[1:]):  # a tool is younger than most
+            if thread_time() > until:
+                return None
+            if self._holds(pid, wanted):
+                self._known = [*(k for k in self._known if k != pid), pid][-_KEPT:]
+                return self._told(pid, _upward(pid, parents))
+        return NOBODY_OF_OURS if parents else None
+
+    def _line(self, pid: int) -> list[int] | None:
+        """Its parents up to this process; None where it is not among them."""
+        line: list[int] = []
+        at, own = pid, os.getpid()
+        while at != own and len(line) < _MOST_PARENTS:
+            at = int(self._stat(at)[1])
+            if at <= 1:
+                return None
+            line.append(at)
+        return line if at == own else None
 
     def _children(self, pid: int) -> list[int]:
         children: list[int] = []
@@ -137,15 +146,21 @@ class Senders:
         except OSError:  # gone, or one of its descriptors is: it does not wait for an answer, then
             return False
 
-    def _told(self, pid: int, parents: dict[int, int]) -> dict[str, object]:
+    def _told(self, pid: int, parents: list[int]) -> dict[str, object]:
+        return {"pid": pid, "start_ticks": int(self._stat(pid)[19]), "parents": parents}
+
+    def _stat(self, pid: int) -> list[bytes]:
+        """The fields of /proc/PID/stat behind the name: state, ppid, …"""
         with open(f"{self._proc}/{pid}/stat", "rb", buffering=0) as file:
-            fields = file.read(4096).rpartition(b")")[2].split()
-        line: list[int] = []
-        at = pid
-        while (parent := parents.get(at)) is not None and len(line) < _MOST_PARENTS:
-            line.append(parent)
-            at = parent
-        return {"pid": pid, "start_ticks": int(fields[19]), "parents": line}
+            return file.read(4096).rpartition(b")")[2].split()
+
+
+def _upward(pid: int, parents: dict[int, int]) -> list[int]:
+    line: list[int] = []
+    while (parent := parents.get(pid)) is not None and len(line) < _MOST_PARENTS:
+        line.append(parent)
+        pid = parent
+    return line
 
 
 def _is_loopback(address: object) -> TypeGuard[Address]:

@@ -47,7 +47,8 @@ def _event(ctx: Context, container: ContainerCase) -> Event | None:
     ):
         return None
     at = placed.at_ns
-    asked = [c for c in ctx.case.main_calls if c.started_ns > at and _asks_for_tools(c)]
+    # A reply that was under way as the container ended asked for tools behind it.
+    asked = [c for c in ctx.case.main_calls if c.ended_ns is not None and c.ended_ns > at and _asks_for_tools(c)]
     if not asked or any(
         one.started is not None and one.started.at_ns > at
         for other in ctx.case.containers.values()

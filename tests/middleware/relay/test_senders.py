@@ -28,9 +28,12 @@ def test_a_child_that_connects_is_told_with_its_parents(door: socket.socket) -> 
     with subprocess.Popen([sys.executable, "-c", DIAL, str(door.getsockname()[1])]) as child:
         conn, address = door.accept()
         with conn:
-            sender = Senders().of(address, conn.getsockname())
+            senders = Senders()
+            sender = senders.of(address, conn.getsockname())
+            again = senders.of(address, conn.getsockname())
         child.wait()
     assert sender is not None
+    assert again == sender  # by the shorter way, since it is known now
     assert sender["pid"] == child.pid
     assert isinstance(sender["parents"], list)
     assert sender["parents"][0] == os.getpid()

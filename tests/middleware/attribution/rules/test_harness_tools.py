@@ -44,6 +44,14 @@ def test_a_container_that_was_stopped_from_outside_is_another_rules() -> None:
     assert told.call().waited().call(tools=0).end(1).verdict().cause == "container.killed"
 
 
+def test_a_reply_that_was_under_way_as_the_container_ended_asked_for_tools_behind_it() -> None:
+    """As a real `sleep` does it, between two turns."""
+    told = Scene().call().ran(0).waited(3).gone(0, ended_by="exit")
+    verdict = told.call(seconds=2.0).waited(0.5).call(tools=0).end(1).verdict()
+    assert (verdict.cause, verdict.grade) == ("harness.tool_host_dead", "proved")
+    assert "1 later reply asked for tools" in verdict.sentence
+
+
 def test_a_container_that_ended_after_the_last_tool_is_nothing() -> None:
     """Innocent: the harness puts its box away before the last word."""
     assert died(Scene().call().ran(1)).call(tools=0).end(1).verdict().blame == "model"
