@@ -255,7 +255,7 @@ def set_up(agent: Agent, command: str) -> None:
     code, output = agent.box.run(command)
     if code != 0:
         print(f"the setup failed: {output.strip()[:500]} [exit {code}]", flush=True)
-        time.sleep(1.0)  # as a harness takes to find out, and to write it down
+        time.sleep(3.0)  # as a harness takes to find out, and to write it down
         agent.box.close()
         os._exit(code)
 
