@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from fairtrial.collectors.cgroup import TICK_S, Tasks
+from fairtrial.collectors.descriptors import Descriptors
 from fairtrial.collectors.docker_adapter import DockerUpstream
 from fairtrial.collectors.docker_events import DockerEvents
 from fairtrial.collectors.edges import CallEdge, Edges
@@ -88,6 +89,7 @@ class Collectors:
             started_mono_ns=now_ns - (now_wall_ns - self._from_ns),
             on_victim=self._joiner.take,
         )
+        self._descriptors = Descriptors(self._cgroup_source, proc, trial_id=trial_id)
         self._docker: DockerEvents | None = None
         if docker is not None:
             self._docker = DockerEvents(
@@ -244,8 +246,7 @@ class Collectors:
     def _tick(self) -> None:
         self._cgroups.follow()
         self._cgroups.tick()
-        if self._kernel_log.on:
-            self._scan()
+        self._scan()
         if self._docker is not None and self._ticks % _RECONCILE_TICKS == 0:
             self._docker.reconcile()
 
@@ -263,18 +264,21 @@ class Collectors:
         )
 
     def _scan(self) -> None:
-        """Who is whose parent matters only for victims, and those are named by the kernel log."""
+        """Who is whose parent matters for victims, which the kernel log names; what is open, while commands run."""
         for container_id, watcher in self._cgroups.all.items():
             directory = watcher.files.memory_dir
             if directory is None:
                 continue
             if container_id == OWN:
+                if not self._kernel_log.on:
+                    continue
                 if self._docker is not None and self._ticks % _OTHERS_EVERY == 0:
                     self._docker.look_for_others()
                 if self._own_size < _BIG_CGROUP or self._ticks % _BIG_CGROUP_EVERY == 0:
                     self._own_size = self._tree.scan(directory)
             elif self._docker is not None and self._docker.live_execs(container_id):
                 self._tree.scan(directory)
+                self._descriptors.look(container_id, self._tree.alive(directory), self._first_reply_s)
 
     async def _until(self, done: Callable[[], bool], at_most_s: float, deadline_ns: int) -> None:
         until_ns = min(deadline_ns, time.monotonic_ns() + int(at_most_s * 1e9))

@@ -61,6 +61,10 @@ class ProcessTree:
         self._alive[directory] = pids
         return len(pids)
 
+    def alive(self, directory: Path) -> frozenset[int]:
+        """Who was in a cgroup directory at its newest scan."""
+        return self._alive.get(directory, frozenset())
+
     def forget(self, directory: Path) -> None:
         """A cgroup is gone; its processes stay known."""
         self._alive.pop(directory, None)

@@ -121,6 +121,15 @@ def parse_stat(raw: bytes) -> ProcessLine:
     )
 
 
+def parse_open_files_limit(raw: bytes) -> int | None:
+    """The soft limit of open files of /proc/PID/limits; None: unlimited, or not told."""
+    for line in raw.splitlines():
+        if line.startswith(b"Max open files"):
+            soft = line.split()[3]
+            return int(soft) if soft.isdigit() else None
+    return None
+
+
 def parse_net_dev(raw: bytes) -> Traffic:
     """/proc/PID/net/dev; a namespace with only loopback has carried 0 bytes, which is an observation."""
     received = sent = 0

@@ -41,6 +41,7 @@ from fairtrial.middleware.core.observations import (
     DoorState,
     ExecEnded,
     ExecStarted,
+    FdLimit,
     GapSeen,
     HarnessOutcome,
     HostCounters,
@@ -165,6 +166,8 @@ class Case:
                 self._exec(placed, value)
             case PidsHit():
                 self._container(value.container_id).pids_hits.append((placed, value))
+            case FdLimit():
+                self._container(value.container_id).fd_limits.append((placed, value))
             case DiskFull():
                 self._container(value.container_id).full_disks.append((placed, value))
             case OomKill():

@@ -17,6 +17,7 @@ from fairtrial.middleware.core.observations import (
     ContainerGone,
     ContainerSeen,
     DiskFull,
+    FdLimit,
     KernelOomKill,
     OomKill,
     PidsHit,
@@ -132,6 +133,7 @@ class ContainerCase:
     """The ends of all its lives."""
     readings: list[tuple[Placed, CgroupReading]] = field(default_factory=list[tuple[Placed, CgroupReading]])
     pids_hits: list[tuple[Placed, PidsHit]] = field(default_factory=list[tuple[Placed, PidsHit]])
+    fd_limits: list[tuple[Placed, FdLimit]] = field(default_factory=list[tuple[Placed, FdLimit]])
     full_disks: list[tuple[Placed, DiskFull]] = field(default_factory=list[tuple[Placed, DiskFull]])
     events: list[tuple[Placed, ContainerEvent]] = field(default_factory=list[tuple[Placed, ContainerEvent]])
     execs: dict[int | None, list[ExecSeen]] = field(default_factory=dict[int | None, list[ExecSeen]])

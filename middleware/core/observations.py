@@ -680,6 +680,19 @@ class DiskFull(Value, frozen=True, kw_only=True):
     """The edge at which it was looked at, as in `CgroupReading`; None: between two."""
 
 
+class FdLimit(Value, frozen=True, kw_only=True):
+    """A process of a container was seen with as many open files as its own limit allows; sampled, so a short one is
+    missed.  `since_first_reply`: it started after a model's first reply had passed; None: no reply had."""
+
+    kind: ClassVar[str] = "process.fd_limit"
+    container_id: str
+    pid: int | None = None
+    comm: str | None = None
+    open_files: int | None = None
+    limit: int | None = None
+    since_first_reply: bool | None = None
+
+
 class KernelOomKill(Value, frozen=True, kw_only=True):
     """One victim record of the kernel log: says *who* and *which limit*."""
 
@@ -862,6 +875,7 @@ VALUES: Final[dict[str, type[Value]]] = {
         OomKill,
         PidsHit,
         DiskFull,
+        FdLimit,
         KernelOomKill,
         ContainerGone,
         RuntimeState,

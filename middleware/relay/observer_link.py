@@ -91,6 +91,11 @@ class ObserverLink:
         return self._ready
 
     @property
+    def trials(self) -> int:
+        """How many trials the run held, as far as was said."""
+        return self._trials
+
+    @property
     def deaths(self) -> int:
         """How often it died before the command's end."""
         return self._restarts + (0 if self.alive else 1)

@@ -402,6 +402,8 @@ class Session:
                 say(line, prefix="")
             return
         show = f"fairtrial show {prepared.trial[-12:]}"
+        if link.trials > 1:
+            show = "fairtrial trials" if prepared.run is None else f"fairtrial trials --run {prepared.run}"
         if link.alive:
             say(f"the verdict was not ready in time; it will be there: {show}")
         else:

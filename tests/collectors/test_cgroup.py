@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from fairtrial.collectors.cgroup import CgroupWatcher, Tasks
 from fairtrial.collectors.cgroup_files import CgroupFiles
-from fairtrial.collectors.cgroup_paths import CgroupPlaces
+from fairtrial.collectors.cgroup_paths import CgroupPlaces, Place
 from fairtrial.collectors.doorbell import PollBells
 from fairtrial.middleware.core.observations import CgroupReading, CoverageChanged, OomKill, Subject
 from tests.collectors.hand_cgroups import memory_cgroup, v1_memory
@@ -193,3 +196,34 @@ async def test_a_peak_that_is_not_ours_is_never_set_back() -> None:
             assert kinds == ["at_most", "rose_in_step", "at_most"]
             assert watched.resets == []
             watched.close()
+
+
+async def test_where_cgroups_are_mounted_read_only_kills_are_counted_by_sampling_and_the_peak_is_said_to_have_risen(
+    tmp_path: Path,
+) -> None:
+    with memory_cgroup(LIMIT) as places:
+        directory = places.places["memory"].path
+        view = tmp_path / "view"
+        view.mkdir()
+        mount = ["mount", "--bind", "-o", "ro", str(directory), str(view)]
+        if subprocess.run(mount, check=False, capture_output=True).returncode:
+            pytest.skip("no read-only bind mount can be made here")
+        try:
+            subprocess.run(["mount", "-o", "remount,ro,bind", view], check=True, capture_output=True)
+            place = Place(path=view, mount=view.parent, v2=False)
+            watched = Watched(replace(places, places={"memory": place}))
+            memory = next(v for v in watched.kept.of(CoverageChanged) if v.families == ["memory"])
+            assert memory.state == "on"
+            assert "no doorbell (Read-only file system)" in (memory.why or "")
+            assert watched.resets == []
+            async with inside(places, "b = []\nwhile True: b.append(b'x' * (1 << 20))") as process:
+                await process.wait()
+            watched.watcher.tick()
+            (kill,) = watched.kept.of(OomKill)
+            assert (kill.delta, kill.memory_limit) == (1, LIMIT)
+            watched.watcher.reading("call_started")
+            assert watched.kept.of(CgroupReading)[-1].memory_peak_kind == "at_most"
+            assert watched.kept.of(CgroupReading)[-2].memory_peak_kind == "rose_in_step"
+            watched.close()
+        finally:
+            subprocess.run(["umount", "-l", view], check=False, capture_output=True)

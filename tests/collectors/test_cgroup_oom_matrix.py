@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fairtrial.middleware.core.observations import ContainerSeen, DiskFull, PidsHit
+from fairtrial.middleware.core.observations import ContainerSeen, DiskFull, FdLimit, PidsHit
 from tests.collectors.keep import eventually
 from tests.collectors.live import Bench
 
@@ -139,6 +139,21 @@ async def test_a_kill_in_an_exec_marks_the_container_for_ever_although_it_ends_w
     assert (gone.exit_code, gone.ended_by, gone.oom_killed_flag, bench.kills(cid)) == (0, "exit", True, 1)
 
 
+async def test_a_container_that_reads_more_than_it_may_hold_is_told_by_its_pressure_while_it_lasts(
+    bench: Bench,
+) -> None:
+    cid = await bench.up("sleep", "300")
+    if bench.readings(cid)[0].psi_memory is None:
+        pytest.skip("no cgroup2 mount")
+    await bench.docker("exec", cid, "dd", "if=/dev/zero", "of=/f", "bs=1M", "count=150")
+    reader = "while :; do cat /f /f >/dev/null; done"
+    await bench.docker("exec", "-d", cid, "sh", "-c", " ".join([f"({reader}) &"] * 4) + " wait")
+    await eventually(
+        lambda: any(r.edge == "change" and (r.psi_memory or 0.0) >= 0.1 for r in bench.readings(cid)), within_s=60
+    )
+    assert bench.kills(cid) == 0
+
+
 # --- limits that are not of memory ----------------------------------------------------------------------------------
 
 
@@ -167,3 +182,14 @@ async def test_a_full_tmpfs_and_a_full_dev_shm_are_told_with_whose_bytes_they_ar
     assert set(told) == {"/t", "/dev/shm"}
     assert (told["/t"].size, told["/t"].free, told["/t"].at_start) == (1 << 20, 0, False)
     assert (told["/t"].layer_bytes, told["/t"].used_at_start) == (1 << 20, 0)
+
+
+async def test_a_process_at_its_limit_of_open_files_is_told_while_its_command_runs(bench: Bench) -> None:
+    cid = await bench.up("sleep", "300", options=("--ulimit", "nofile=16:16"))
+    # Ten files are open, 0 to 9, and then the limit is drawn below them: what a fuller table looks like from outside.
+    fill = "i=3; while [ $i -lt 10 ]; do eval 'exec '$i'</dev/null'; i=$((i+1)); done; ulimit -n 9"
+    await bench.docker("exec", cid, "sh", "-c", f"{fill}; sleep 3; exit 1")
+    await eventually(lambda: bench.kept.of(FdLimit))
+    told = bench.kept.of(FdLimit)[0]
+    assert (told.container_id, told.since_first_reply) == (cid, None)
+    assert (told.limit, told.open_files) == (9, 10)

@@ -124,6 +124,11 @@ def test_a_refused_fork_is_told_at_once(kernel: Path) -> None:
     scene = Scene(kernel, "pids_limit")
     told = [row for row in scene.rows("cgroup.reading") if row["edge"] == "change"]
     assert (told[0]["pids_limit"], size(told[0], "pids_max_hits") > 0) == (4, True)
+    hit = scene.rows("cgroup.pids_hit")[0]
+    assert hit["limit"] == 4
+    assert 1 <= size(hit, "tasks") <= 4
+    # No reply of a model had passed, so nothing was started after one.
+    assert hit.get("since_first_reply") is None
 
 
 def test_throttled_time_is_seconds(kernel: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -344,3 +345,38 @@ async def test_a_missing_kernel_log_is_said(on_v2: tuple[Collectors, Kept, Path]
     assert log.state == "off"
     assert log.why is not None
     assert "No such file" in log.why
+
+
+async def test_a_process_last_seen_in_the_root_cgroup_is_not_the_commands_own(tmp_path: Path) -> None:
+    """The root cgroup holds the whole node: where a victim was seen there, its cgroup's name decides."""
+    tree = v2_host(tmp_path, "/")
+    tree.process("self", "0::/\n")
+    tree.process(os.getppid(), "0::/\n")
+    them = collectors(Kept(), tree=tree)
+    await them.start()
+    assert them.container_in(tmp_path / "sys/fs/cgroup") is None
+    assert them.container_of(f"/docker/{CONTAINER}") is None
+    await them.close()
+
+
+@pytest.mark.parametrize("containers", [3, 4])
+async def test_with_the_containers_of_many_trials_a_call_is_no_reason_to_read_those_where_nothing_runs(
+    on_v2: tuple[Collectors, Kept, Path], tmp_path: Path, containers: int
+) -> None:
+    """Own and three: one trial's, each read at each edge.  One more: whose edge it is nobody knows yet."""
+    them, kept, place = on_v2
+    for number in range(containers):
+        container = f"{number:064x}"
+        shutil.copytree(place, place.with_name(container))
+        shutil.copytree(tmp_path / "proc" / "7", tmp_path / "proc" / f"{80 + number}")
+        (tmp_path / "proc" / f"{80 + number}" / "cgroup").write_text(f"0::/docker/{container}\n")
+        told = ContainerFacts(id=container, init_pid=80 + number)
+        them.watch(told, container_seen(told, join="env"))
+    them.edge("call_ended")
+    few = containers == 3
+    if few:
+        await eventually(lambda: len([r for r in kept.of(CgroupReading) if r.edge == "call_ended"]) == 4)
+    them.edge("end")
+    readings = kept.of(CgroupReading)
+    assert len([r for r in readings if r.edge == "call_ended"]) == (4 if few else 0)
+    assert len([r for r in readings if r.edge == "end"]) == containers + 1, "the end is everybody's"

@@ -1,5 +1,6 @@
 """Parents, first seen."""
 
+import os
 from pathlib import Path
 
 from fairtrial.collectors.process_tree import ProcessTree
@@ -84,3 +85,14 @@ def test_a_process_that_moved_is_where_it_was_last_seen(tmp_path: Path) -> None:
     tree.scan(first)
     tree.scan(then)
     assert tree.directory_of(20) == then
+
+
+def test_a_census_counts_threads_and_when_their_processes_started(tmp_path: Path) -> None:
+    files = Tree(tmp_path)
+    files.stat(20, "sh", 1, start=250)
+    files.stat(21, "python", 20, start=900)
+    (tmp_path / "cgroup.procs").write_text("20\n21\n99\n")
+    ticks = os.sysconf("SC_CLK_TCK")
+    # The fake files say that a process has no thread at all; a real one has at least one.
+    assert ProcessTree(files.proc).census(tmp_path) == [(250 / ticks, 0), (900 / ticks, 0)]
+    assert ProcessTree(files.proc).census(tmp_path / "gone") is None

@@ -23,7 +23,7 @@ from fairtrial.middleware.demo.standin import running_standin
 from tests.e2e import clients
 from tests.e2e.engine import Engine
 from tests.e2e.test_standin_clients import SCRIPT
-from tests.e2e.under import FAIRTRIAL, NO_DOCKER, fairtrial
+from tests.e2e.under import FAIRTRIAL, NO_DOCKER, fairtrial, shown
 
 AGENT = (sys.executable, "-m", "fairtrial.middleware.demo.agent")
 STEPS = (shell("echo {task} > answer"), shell("cat answer"), say("done"))
@@ -67,6 +67,14 @@ def here(url: str) -> dict[str, str]:
 def ended_by(trial: Trial) -> str | None:
     assert trial.verdict is not None
     return None if trial.verdict.terminated_by is None else trial.verdict.terminated_by.cause
+
+
+def after_import(harness: str, results: Path, run: Run, store: Path) -> list[Trial]:
+    """The run's trials once the harness's own results were imported."""
+    environment = {**os.environ, "FAIRTRIAL_STORE": str(store)}
+    done = fairtrial("import", harness, str(results), "--run", run.run or "", environment=environment)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    return [shown(store, environment, trial.trial) for trial in run.trials]
 
 
 def test_agents_without_ids_side_by_side_are_told_by_their_tasks_and_one_dies_alone(tmp_path: Path) -> None:
@@ -233,3 +241,7 @@ def test_a_batch_of_mini_swe_agent_is_told_by_containers_and_an_oom_stays_in_its
         if not killed:
             assert (trial.verdict.terminated_by, trial.verdict.present) == (None, []), outcome.told()
             assert trial.verdict.blame is not Blame.INFRA
+    imported = after_import("mini-swe-agent", tmp_path / "out", run, tmp_path / "kept.db")
+    labels = [[(booked.label, booked.joined_by is not None) for booked in trial.booked] for trial in imported]
+    assert sorted(labels) == [[(f"demo__{n}", True)] for n in range(1, 4)], labels
+    assert labels[kills.index(1)] == [("demo__2", True)], "the harness's results are at the trials that they are of"

@@ -12,15 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from fairtrial.middleware.core.records import Run
+from fairtrial.middleware.core.records import Outcome, Run
 from fairtrial.middleware.demo.script import Scenario, Step, say, shell
 from fairtrial.middleware.demo.standin import running_standin
 from tests.e2e import clients, harbor
-from tests.e2e.clients import Outcome
 from tests.e2e.engine import Engine
 from tests.e2e.image import ImageUnavailable, ensure_image
 from tests.e2e.test_run_harbor import CLAUDE, TERMINUS
-from tests.e2e.test_run_many import run_many
+from tests.e2e.test_run_many import after_import, run_many
 
 pytestmark = pytest.mark.dear
 
@@ -30,7 +29,7 @@ HELLO = "echo hello > /work/hello.txt"
 
 def side_by_side(
     agent: str, script: Sequence[Step], engine: Engine, folder: Path, *options: str
-) -> tuple[Outcome, Run, list[str]]:
+) -> tuple[clients.Outcome, Run, list[str]]:
     """Three tasks at once under `fairtrial run --run`; names of Harbor's trials beside the record."""
     try:
         ensure_image(harbor.IMAGE, engine.docker_host, clients.e2e_folder() / "images")
@@ -66,6 +65,9 @@ def test_claude_code_in_three_containers_is_three_trials(docker_engine: Engine, 
     assert [len(trial.steps) for trial in run.trials] == [3] * TASKS, outcome.told()
     assert [len(trial.environment.container_ids) for trial in run.trials] == [1] * TASKS, outcome.told()
     assert sorted(trial.name or "" for trial in run.trials) == [name.lower() for name in names]
+    imported = after_import("harbor", tmp_path / "jobs", run, tmp_path / "project" / "kept.db")
+    assert [(trial.outcome, len(trial.booked)) for trial in imported] == [(Outcome.PASSED, 1)] * TASKS
+    assert [trial.booked[0].label.lower() for trial in imported] == [trial.name for trial in imported]
     assert run.unassigned == {}, outcome.told()
 
 
@@ -82,3 +84,6 @@ def test_terminus_2_without_an_id_is_three_trials_with_their_containers(docker_e
     assert [len(trial.steps) for trial in run.trials] == [7] * TASKS, (outcome.told(), run.unassigned)
     assert [len(trial.environment.container_ids) for trial in run.trials] == [1] * TASKS, outcome.told()
     assert sorted(trial.name or "" for trial in run.trials) == [name.lower() for name in names]
+    imported = after_import("harbor", tmp_path / "jobs", run, tmp_path / "project" / "kept.db")
+    assert [(trial.outcome, len(trial.booked)) for trial in imported] == [(Outcome.PASSED, 1)] * TASKS
+    assert [trial.booked[0].label.lower() for trial in imported] == [trial.name for trial in imported]

@@ -8,16 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from fairtrial.middleware.attribution.engine import judge
 from fairtrial.middleware.steps.placed import Assembly
 from tests.middleware.attribution.scene import Scene
-
-if TYPE_CHECKING:
-    from _typeshed import TraceFunction
 
 SHORT, LONG = 40, 120
 
@@ -49,7 +46,7 @@ def bytecodes(assembly: Assembly) -> int:
     """How many the verdict takes."""
     count = 0
 
-    def trace(frame: FrameType, event: str, _: object) -> TraceFunction:
+    def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal count
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         count += event == "opcode"

@@ -1,12 +1,13 @@
-"""A limit of tasks or of disk space was reached in a container.
+"""A limit of tasks, of disk space or of open files was reached in a container.
 
-Recognises: `container.pids_limit`, a step in which the cgroup's own counter of refused forks moved; and
-`container.disk_full`, a step in which a file system of the container had no room left.  Both are limits that somebody
-set from outside, so the fact is told whoever's demand it was; whose it was follows from what filled the limit: over
-`own_share` by this trial, or growth of one step of the model's, is the model's; less than `others_share`, or a limit
-that harness and services alone had reached before any reply of a model, is the infrastructure's; between, and wherever
-it was not measured, nobody is blamed.  A step whose commands all ended with 0, or that a later normal step followed in
-the same container, is present.
+Recognises: `container.pids_limit`, a step in which the cgroup's own counter of refused forks moved;
+`container.disk_full`, a step in which a file system of the container had no room left; and `container.fd_limit`, a step
+in which a process was seen at its own limit of open files.  These are limits that somebody set from outside, so the
+fact is told whoever's demand it was; whose it was follows from what filled the limit: over `own_share` by this trial,
+or growth of one step of the model's, or a process that started after its first reply, is the model's; less than
+`others_share`, or a limit that harness and services alone had reached before any reply of a model, is the
+infrastructure's; between, and wherever it was not measured, nobody is blamed.  A step whose commands all ended with 0,
+or that a later normal step followed in the same container, is present.
 
 Deliberately does not: read "No space left on device" or "fork: retry" (words that a command prints); prove anything: a
 full disk that other trials filled is `suspected` until a rerun, since nothing shows that a command needed the room.
@@ -48,6 +49,7 @@ def find(ctx: Context) -> list[Event]:
             continue
         found.extend(_pids(ctx, container))
         found.extend(_disk(ctx, container))
+        found.extend(_files(ctx, container))
     return found
 
 
@@ -156,6 +158,13 @@ def _whose_tasks(
     filled = tasks >= limit * ctx.thresholds.own_share
     if filled and model >= ctx.thresholds.own_share * tasks:
         return Blame.MODEL, False, told
+    at_once = step >= ctx.thresholds.own_share * model and model >= (1 - ctx.thresholds.own_share) * tasks
+    if filled and at_once:
+        return (
+            Blame.MODEL,
+            False,
+            f"What the model's command had started grew to {step} of the {tasks} tasks there within this one step.",
+        )
     if _reached_before_any_reply(ctx, container):
         return (
             Blame.INFRA,
@@ -169,12 +178,6 @@ def _whose_tasks(
             Blame.INFRA,
             True,
             f"Most of them were gone a moment later ({tasks} were left), so whose they were is open.",
-        )
-    if model and step >= ctx.thresholds.own_share * model:
-        return (
-            Blame.MODEL,
-            False,
-            f"What the model's command had started grew to {step} of the {tasks} tasks there within this one step.",
         )
     return Blame.INFRA, model >= ctx.thresholds.others_share * tasks, told
 
@@ -275,3 +278,52 @@ def _wrote_elsewhere(ctx: Context) -> bool:
     others = sum(1 for c in ctx.case.containers.values() if c.id != "own") > 1
     tools = [tool for step in ctx.case.trial.steps for tool in step.tools]
     return others or any(tool.join != "text" for tool in tools)
+
+
+# --- open files -----------------------------------------------------------------------------------------------------
+
+
+def _files(ctx: Context, container: ContainerCase) -> list[Event]:
+    steps = {step.index: step for step in ctx.case.trial.steps}
+    found: dict[int, Event] = {}
+    for placed, told in container.fd_limits:
+        number = step_of_work(ctx.case, placed)
+        step = None if number is None else steps.get(number)
+        if step is None or step.phase is not PhaseName.AGENT or step.index in found:
+            continue
+        cause = CAUSES["container.fd_limit"]
+        standing, ended, present = strike(ctx, container, step.index, [placed.id])
+        models = told.since_first_reply
+        blame = Blame.MODEL if models else Blame.INFRA
+        why = {
+            True: "It was started after the model's first reply.",
+            False: "It ran before the model's first reply: harness or services need more than the limit allows.",
+            None: "When it was started is not known.",
+        }[models]
+        facts = {
+            "victim": f"{clean(told.comm or '', 20) or 'a process'} (pid {told.pid})",
+            "container": name_of(container),
+            "limit": "" if told.limit is None else str(told.limit),
+            "step": str(step.index),
+        }
+        found[step.index] = Event(
+            cause=cause.name,
+            blame=blame,
+            best=Grade.SUSPECTED,
+            standing=standing,
+            ends_call=False,
+            step=step.index,
+            phase=step.phase,
+            at_ns=placed.at_ns,
+            happened=yes([placed.id]),
+            ended_or_distorted=ended if standing is Standing.RECOVERED else unknown([placed.id]),
+            outcome_differs=no() if standing is Standing.RECOVERED else unknown([placed.id]),
+            sentence=f"{fill(cause.template, facts)} {why}",
+            advice="" if models else cause.advice,
+            why_present=present,
+            flips_if="turns to infra, proved, if the same command passes with a higher limit",
+            undecided="" if models is None else None,
+            limit_hit=True,
+            evidence=(evidence(placed, f"{told.open_files} open files at a limit of {told.limit}"),),
+        )
+    return list(found.values())

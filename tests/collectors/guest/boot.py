@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-BOOT_S: Final = 150
+BOOT_S: Final = 270
 _NO_MODULES: Final = ("_ssl", "_hashlib", "_uuid")
 _KERNEL_LINE: Final = (
     "console=ttyS0", "quiet", "loglevel=1", "panic=-1", "cgroup_no_v1=all", "psi=1", "mitigations=off",

@@ -49,3 +49,10 @@ def test_cpu_without_a_controller_was_used_and_not_observed_as_throttled() -> No
 def test_written_bytes_are_summed_over_devices() -> None:
     assert parse_io_written((DATA / "io.stat").read_bytes()) == 314773504 + 4096
     assert parse_io_written(b"") is None
+
+
+def test_slab_and_hits_of_the_high_limit_are_read_and_absent_ones_are_unknown() -> None:
+    assert parse_memory_stat(b"anon 1\nfile 5\nshmem 2\nslab 7\n").slab_bytes == 7
+    assert parse_memory_stat(b"anon 1\n").slab_bytes is None
+    assert parse_memory_events(b"low 0\nhigh 12\nmax 3\noom 1\noom_kill 0\n").high == 12
+    assert parse_memory_events(b"oom_kill 0\n").high is None

@@ -6,11 +6,13 @@ import pytest
 
 from fairtrial.collectors.parse.flat import find_flat
 from fairtrial.collectors.parse.proc import (
+    parse_busy_ticks,
     parse_cgroup,
     parse_load1,
     parse_mem_available,
     parse_mountinfo,
     parse_net_dev,
+    parse_open_files_limit,
     parse_stat,
     parse_steal_ticks,
     parse_tables,
@@ -101,3 +103,16 @@ def test_the_nodes_counters_are_found() -> None:
     assert available > 1 << 30
     assert parse_steal_ticks(read("stat_host.txt")) is not None
     assert parse_load1(b"0.52 0.4 0.3 1/200 7\n") == 0.52
+
+
+def test_work_of_all_cores_leaves_out_idle_waiting_and_stolen_time() -> None:
+    assert parse_busy_ticks(b"cpu  100 10 30 5000 70 5 5 900 0 0\ncpu0 1 1 1\n") == 150
+    assert parse_busy_ticks(b"cpu  100\n") is None
+    assert parse_busy_ticks(b"intr 1 2 3 4 5 6 7 8\n") is None
+
+
+@pytest.mark.parametrize("soft, limit", [("1024", 1024), ("unlimited", None)])
+def test_the_soft_limit_of_open_files_is_read_and_unlimited_is_none(soft: str, limit: int | None) -> None:
+    raw = f"Max processes 1 2 x\nMax open files            {soft}                 4096    files\n"
+    assert parse_open_files_limit(raw.encode()) == limit
+    assert parse_open_files_limit(b"") is None

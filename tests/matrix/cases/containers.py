@@ -168,7 +168,7 @@ SCENARIOS: Final = (
             cause="container.pids_limit",
             ended=("container.pids_limit", None, None),
         ),
-        agent=box(f"{SMALL} --pids-limit 2", "--setup", "sleep 2.5; echo a | cat"),
+        agent=box(f"{SMALL} --pids-limit 2", "--setup", "echo a | cat"),
     ),
     boxed(
         "disk-filled-by-others",

@@ -241,6 +241,7 @@ def test_every_cause_that_is_built_and_may_be_proved_infra_has_its_row() -> None
         "container.image_pull",  # the same
         "unknown.outside",  # nobody is known
         "runtime.daemon_fault",  # an agent that reaches the engine can end it
+        "container.fd_limit",  # sampled: nothing tells which call was refused
         "network.tls",  # no control vantage
         "network.proxy",  # no control vantage
         "runtime.exec_lost",  # an agent that reaches the engine can end it

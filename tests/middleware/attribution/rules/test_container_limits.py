@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fairtrial.middleware.core.observations import ContainerSeen, DiskFull, ExecEnded, ExecStarted, PidsHit, ToolUse
+from fairtrial.middleware.core.observations import (
+    ContainerSeen,
+    DiskFull,
+    ExecEnded,
+    ExecStarted,
+    FdLimit,
+    PidsHit,
+    ToolUse,
+)
 from fairtrial.middleware.core.records import Blame, Grade
 from tests.middleware.attribution.scene import BOX, MIB, Scene, ended, summary
 
@@ -69,6 +77,15 @@ def test_a_limit_that_harness_and_services_alone_had_reached_is_infra() -> None:
     verdict = hit(told.call(), limit=8, tasks=8, first=1, last=1).call(tools=0).end(1).verdict()
     assert summary(verdict) == ("infra", "suspected", "container.pids_limit", 1)
     assert "before any reply of the model had arrived" in verdict.sentence
+
+
+def test_a_bomb_after_harness_and_services_had_once_reached_the_limit_is_the_models_all_the_same() -> None:
+    told = Scene()
+    told.also |= {"pids_max_hits": 3, "pids_limit": 64}
+    told.read("change")
+    told.s += 1.0
+    verdict = hit(told.call(), first=40, last=40).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("model", "suspected", "container.pids_limit", 1)
 
 
 def test_tasks_that_mostly_others_had_started_are_infra_only_if_no_single_step_brought_the_rest() -> None:
@@ -208,3 +225,36 @@ def test_a_full_file_system_of_the_verifiers_box_explains_nothing_of_the_agent()
     told.tell(ContainerSeen(container_id=BOX, role="verifier", name="v"), told.events)
     verdict = full(told).end(1).verdict()
     assert verdict.cause is None
+
+
+# --- open files -----------------------------------------------------------------------------------------------------
+
+
+def at_fd_limit(*, since_first_reply: bool | None, exit_code: int = 1) -> Scene:
+    told = Scene().call()
+    seen = FdLimit(
+        container_id=told.container, pid=9, comm="node", open_files=64, limit=64, since_first_reply=since_first_reply
+    )
+    told.tell(seen)
+    return told.ran(exit_code).call(tools=0).end(1)
+
+
+def test_a_leak_of_what_the_model_started_is_the_models() -> None:
+    verdict = at_fd_limit(since_first_reply=True).verdict()
+    assert summary(verdict) == ("model", "suspected", "container.fd_limit", 1)
+    assert ended(verdict) == ("container.fd_limit", "suspected", 1)
+
+
+def test_a_limit_that_a_process_of_the_harness_reached_is_suspected_of_the_infrastructure() -> None:
+    verdict = at_fd_limit(since_first_reply=False).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.fd_limit", 1)
+
+
+def test_a_process_of_unknown_age_at_its_limit_blames_nobody() -> None:
+    assert at_fd_limit(since_first_reply=None).verdict().blame is Blame.INDETERMINATE
+
+
+def test_a_full_table_of_files_under_a_command_that_ended_well_is_present() -> None:
+    verdict = at_fd_limit(since_first_reply=True, exit_code=0).verdict()
+    assert (verdict.blame, verdict.cause) == (Blame.MODEL, None)
+    assert [row.cause for row in verdict.present] == ["container.fd_limit"]
