@@ -125,6 +125,8 @@ def surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
         return False
     if ctx.ever_completed:
         return True
+    if ctx.watch.door_gap(0) is not None:
+        return False  # a call that was missed may have been the agent's, and this one a tool's
     agents = {(a.value.request.user_agent or "").lower() for a in trouble.failed}
     bare = any(not agent or agent.startswith(BARE_TOOLS) for agent in agents)
     readable = all(a.value.request.history_len is not None for a in trouble.failed)

@@ -251,11 +251,11 @@ def main() -> int:
 def set_up(agent: Agent, command: str) -> None:
     """Part of the harness's own work, beside the first call: without it nothing can go on."""
     agent.first_call.wait()
-    time.sleep(0.3)
+    time.sleep(2.5)  # a set-up takes its time; fairtrial watches by then
     code, output = agent.box.run(command)
     if code != 0:
         print(f"the setup failed: {output.strip()[:500]} [exit {code}]", flush=True)
-        time.sleep(1.0)  # as a harness takes to find out, and to write it down
+        time.sleep(3.0)  # as a harness takes to find out, and to write it down
         agent.box.close()
         os._exit(code)
 

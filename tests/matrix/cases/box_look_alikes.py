@@ -42,7 +42,7 @@ SCENARIOS: Final = (
                 (shell("head -c 200000000 /dev/zero > /dev/null; echo Killed; exit 137"),),
                 models(),
                 (),
-                {"shows": "Killed"},
+                {"dear": True, "shows": "Killed"},
             ),
             (
                 "ulimit",
@@ -82,7 +82,7 @@ SCENARIOS: Final = (
                 (shell("while :; do :; done"),),
                 reached("container.cpu_throttled"),
                 box(f"{SMALL} --cpus 0.05", "--tool-limit-s", "2"),
-                {},
+                {"dear": True},
             ),
             (
                 "sleep-under-a-limit",
@@ -90,7 +90,7 @@ SCENARIOS: Final = (
                 (shell("sleep 60"),),
                 not_infra(Blame.MODEL, Blame.INDETERMINATE, Blame.HARNESS),
                 box(SMALL, "--tool-limit-s", "2"),
-                {},
+                {"dear": True},
             ),
             (
                 "wrong-host",
@@ -138,6 +138,7 @@ SCENARIOS: Final = (
         DONE,
         why="a control",
         right=models(),
+        dear=True,
     ),
     boxed(
         "file-cache-at-the-limit",
@@ -148,5 +149,6 @@ SCENARIOS: Final = (
         DONE,
         why="container.md 2.1: usage at the limit with file work is normal",
         right=models(),
+        dear=True,
     ),
 )

@@ -80,7 +80,7 @@ def boxed(
     **more: object,
 ) -> Scenario:
     """Any other scenario with a box.  The first reply takes a while, as real ones do: fairtrial watches by then."""
-    first = replace(steps[0], head_delay_s=max(1.5, steps[0].head_delay_s))
+    first = replace(steps[0], head_delay_s=max(2.5, steps[0].head_delay_s))
     return Scenario(
         name=name,
         family=family,

@@ -66,6 +66,7 @@ SCENARIOS: Final = (
         right=Right(blame=of(Blame.INFRA), grade="open", cause="container.state_lost", step=2, ended="open"),
         agent=box(f"{SMALL} {COMPOSED}"),
         outside=replace_the_box,
+        dear=True,
     ),
     boxed(
         "service-died",
@@ -78,6 +79,7 @@ SCENARIOS: Final = (
         right=Right(blame=of(Blame.INFRA), grade="open", cause="container.service_died", step=1, ended="open"),
         agent=box(f"{SMALL} {COMPOSED}", "--service", "%box%-service"),
         outside=kill_the_service,
+        dear=True,
     ),
     boxed(
         "start-failed",
@@ -124,6 +126,7 @@ SCENARIOS: Final = (
         ),
         agent=box(SMALL, "--image", "%registry%/missing:1"),
         stands=empty_registry,
+        dear=True,
     ),
     boxed(
         "engine-killed-under-a-command",
@@ -157,7 +160,7 @@ SCENARIOS: Final = (
         "counters",
         Kind.INFRA,
         "a limit of two processes: the harness's own setup cannot fork while the first reply is awaited",
-        Step(text="Done.", head_delay_s=5.0),
+        Step(text="Done.", head_delay_s=12.0),
         why="VERDICTS 3: a limit below what the harness needs at idle is infra",
         right=Right(
             blame=of(Blame.INFRA),
@@ -165,7 +168,7 @@ SCENARIOS: Final = (
             cause="container.pids_limit",
             ended=("container.pids_limit", None, None),
         ),
-        agent=box(f"{SMALL} --pids-limit 2", "--setup", "sleep 1.5; echo a | cat"),
+        agent=box(f"{SMALL} --pids-limit 2", "--setup", "echo a | cat"),
     ),
     boxed(
         "disk-filled-by-others",
@@ -191,5 +194,6 @@ SCENARIOS: Final = (
         why="VERDICTS 4: over 10 % of the limit, a need that nobody knows: indeterminate; 1: it ended it all the same",
         right=Right(blame=of(Blame.INDETERMINATE), ended=("container.cpu_throttled", Grade.PROVED, 1)),
         agent=box(f"{SMALL} --cpus 0.05", "--tool-limit-s", "3"),
+        dear=True,
     ),
 )

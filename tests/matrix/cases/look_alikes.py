@@ -345,7 +345,7 @@ SCENARIOS: Final = (
         "--done-after",
         "1",
         answers_after_s=0.0,
-        awaits="a witness of a connection that is closed before it is looked at (collectors/senders)",
+        awaits="collectors/senders: on a loaded machine a connection is closed before it is looked at",
     ),
     own(
         "observer-killed",

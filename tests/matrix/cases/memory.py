@@ -41,6 +41,7 @@ SCENARIOS: Final = (
         why="VERDICTS 3: the counter tells of the kill, not the status",
         right=struck(OOM, 1),
         shows="[exit 0]",
+        dear=True,
     ),
     oom(
         "oom-of-the-main-process",
@@ -50,6 +51,7 @@ SCENARIOS: Final = (
         why="taxonomy: container OOM, PID 1",
         right=struck(OOM, 1),
         agent=box(SMALL, "--main", "sh -c 'until [ -e /tmp/go ]; do sleep 0.1; done; tail /dev/zero'"),
+        dear=True,
     ),
     Scenario(
         name="oom-in-own-cgroup",
@@ -75,7 +77,7 @@ SCENARIOS: Final = (
     oom(
         "oom-before-any-reply",
         "the harness's own setup is killed in the box while the first reply is awaited",
-        Step(text="Done.", head_delay_s=5.0),
+        Step(text="Done.", head_delay_s=12.0),
         why="VERDICTS 3d: harness support alone exceeds the ceiling: proved",
         right=Right(
             blame=of(Blame.INFRA),
@@ -150,6 +152,7 @@ SCENARIOS: Final = (
         kind=Kind.CLEAN,
         why="VERDICTS 3: a later tool step ended normally: present, and the model's",
         right=models(OOM),
+        dear=True,
     ),
     oom(
         "oom-in-the-check",
@@ -159,5 +162,6 @@ SCENARIOS: Final = (
         why="VERDICTS 5: it explains what the verifier reported, not what the agent did: suspected",
         right=suspected(OOM, None, ended=None),
         agent=box(SMALL, "--check", "tail /dev/zero"),
+        dear=True,
     ),
 )

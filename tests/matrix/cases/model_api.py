@@ -59,6 +59,7 @@ SCENARIOS: Final = (
         right=proved("model_api.overloaded", 2),
         steps=WORK,
         faults=ever("json_error"),
+        dear=True,
     ),
     Scenario(
         name="overloaded-never-ran",
@@ -90,6 +91,7 @@ SCENARIOS: Final = (
         steps=WORK,
         faults=(Fault(kind="http", step=0, attempts=FOREVER, status=500),),
         agent=("--retries", "5"),
+        dear=True,
     ),
     Scenario(
         name="poison-request",
@@ -139,6 +141,7 @@ SCENARIOS: Final = (
         steps=WORK,
         faults=ever("cut", after_events=3, ending="rst"),
         agent=("--retries", "0"),
+        dear=True,
     ),
     Scenario(
         name="ended-without-end-mark",
@@ -192,6 +195,7 @@ SCENARIOS: Final = (
         right=proved("model_api.unreachable", 2),
         steps=WORK,
         faults=ever("rst"),
+        dear=True,
     ),
     Scenario(
         name="stalled-mid-stream",
@@ -248,6 +252,7 @@ SCENARIOS: Final = (
         steps=WORK,
         faults=ever("garbage"),
         request_ids=False,
+        dear=True,
     ),
     Scenario(
         name="fell-back",

@@ -158,6 +158,7 @@ SCENARIOS: Final = (
             ended_as=EndedAs.NEVER_RAN,
         ),
         environment={"ANTHROPIC_BASE_URL": "https://127.0.0.1:%port%"},
+        dear=True,
     ),
     Scenario(
         name="host-not-found",
@@ -169,6 +170,7 @@ SCENARIOS: Final = (
             blame=OPERATOR, grade="open", cause="operator.endpoint", step=1, ended="open", ended_as=EndedAs.NEVER_RAN
         ),
         environment={"ANTHROPIC_BASE_URL": "http://no-such-host.invalid"},
+        dear=True,
     ),
     Scenario(
         name="proxy-refuses",
@@ -185,6 +187,7 @@ SCENARIOS: Final = (
             ended_as=EndedAs.NEVER_RAN,
         ),
         environment={"ANTHROPIC_BASE_URL": "https://api.test", "HTTPS_PROXY": "http://127.0.0.1:9"},
+        dear=True,
     ),
     # --- the harness's ----------------------------------------------------------------------------------------------
     Scenario(
@@ -289,5 +292,6 @@ SCENARIOS: Final = (
         steps=(shell("touch %folder%/working; until [ -e %folder%/taken ]; do sleep 0.05; done"), DONE),
         agent=("--retries", "0"),
         outside=take_descriptors,
+        dear=True,
     ),
 )

@@ -112,6 +112,8 @@ WAYS = (
         instead=(
             junk_call(529, error_type="overloaded_error"),
             unfinished(529),
+            # The door missed a call before the only one that it saw.
+            lambda: Scene(user_agent="my-agent/1").waited().gap(since=0.2, until=0.4).refused(529, times=2).end(1),
             # An attempt whose end the door lost: what it brought is not known.
             lambda: started().attempt_begun().refused(529, times=2, error_type="overloaded_error").end(1),
         ),
