@@ -121,6 +121,12 @@ class RunFacts:
     too_many: bool = False
     _row_count: int = 0
 
+    @property
+    def named(self) -> bool:
+        """`--run` without `--name` and `--task`: the user says that the command runs trials, not that it is one."""
+        said = self.started[1] if self.started is not None else TrialStarted()
+        return said.run is not None and said.name is None and said.task is None
+
     def take(self, observation: Observation) -> None:
         """Note what it says; an observation that is nobody's business is let go."""
         if self.too_many:

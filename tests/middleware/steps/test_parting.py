@@ -6,8 +6,11 @@ import random
 
 import pytest
 
+from fairtrial.middleware.core.observations import TrialStarted
 from fairtrial.middleware.steps.parting import Parting, part
-from tests.middleware.steps.crowd import Crowd, box_id
+from fairtrial.middleware.steps.run_facts import RunFacts
+from tests.middleware.steps.crowd import ROOT, Crowd, box_id
+from tests.middleware.steps.story import Story
 
 
 def parted(crowd: Crowd, *, named: bool = True) -> Parting:
@@ -40,6 +43,23 @@ def test_without_a_run_name_two_sessions_stay_one_trial() -> None:
     crowd.talk(1, 3, session="a", first="plan")
     crowd.talk(1.3, 3, session="b", first="do")
     assert part(crowd.facts(), named=False) is None
+
+
+@pytest.mark.parametrize(
+    "said, named",
+    [
+        (TrialStarted(run="nightly"), True),
+        (TrialStarted(), False),
+        (TrialStarted(run="nightly", task="django-1"), False),
+        (TrialStarted(run="nightly", name="try 7"), False),
+    ],
+)
+def test_a_run_name_says_that_there_are_trials_and_a_name_or_a_task_that_there_is_one(
+    said: TrialStarted, named: bool
+) -> None:
+    facts = RunFacts(ROOT)
+    facts.take(Story(trial=ROOT).tell(said))
+    assert facts.named is named
 
 
 def test_a_planner_and_an_editor_without_ids_are_two_agents_of_one_trial() -> None:
