@@ -16,7 +16,8 @@ started there, or that was alone with it.  One that two trials used is nobody's.
 Several trials there are only when two of them are *sure*: two names; two conversations with containers of their own and
 the same agent (system prompt and tools); two environments of a harness.  With `named` (`--run NAME` says: this command
 runs trials) also two sessions, or two conversations of the same agent that begin with different words.  A conversation
-inside an agent tool of another (`task`, `agent`) is its subagent.  All else is given to none, and counted.
+inside an agent tool of another (`task`, `agent`) is its subagent, and so is one of a process that another's tool
+started.  All else is given to none, and counted.
 
 How it can be wrong: with `--run`, one trial whose parts speak in sessions of their own is parted; a subagent with the
 prompt of the main agent, started by a tool that is not called an agent, is taken for a trial.
@@ -204,8 +205,11 @@ class _Parter:
     # --- conversations inside others -------------------------------------------------------------------------------
 
     def _adopt_subagents(self) -> None:
-        """A conversation that lies within one agent tool of one other trial is its subagent."""
-        windows = {key: found for key, unit in self._units.items() if (found := _agent_windows(unit))}
+        """A conversation that lies within one agent tool of one other trial is its subagent; so is one whose process
+        descends from the other's, begun while a tool of that one was at work."""
+        working = {key: found for key, unit in self._units.items() if (found := _tool_windows(unit))}
+        pids = {key: {c.sender.pid for c in self._units[key].chats if c.sender is not None} for key in working}
+        windows = {key: inner for key, unit in self._units.items() if (inner := _agent_windows(unit))}
         for key in sorted(self._units, key=lambda each: self._units[each].span, reverse=True):
             unit = self._units[key]
             if key[0] not in {"session", "chain"}:
@@ -216,6 +220,15 @@ class _Parter:
                 for other, spans in windows.items()
                 if other != key and other in self._units and any(a <= since and until <= b for a, b in spans)
             ]
+            began_in = [
+                other
+                for other, open_until in working.items()
+                if other != key
+                and other in self._units
+                and any(a <= since and (b is None or since <= b) for a, b in open_until)
+            ]
+            above = [other for other in began_in if _descends(unit, pids[other])]
+            parents = above if len(above) == 1 else parents
             if len(parents) == 1:
                 self._units[parents[0]].calls += unit.calls
                 del self._units[key]
@@ -456,6 +469,24 @@ def _agent_windows(unit: _Unit) -> list[tuple[int, int]]:
             if following is not None:
                 windows.append((call.ended_ns, following))
     return windows
+
+
+def _tool_windows(unit: _Unit) -> list[tuple[int, int | None]]:
+    """From each reply that asks for a tool to the unit's next turn (None: there was none)."""
+    starts = sorted(call.started_ns for call in unit.chats)
+    return [
+        (call.ended_ns, _first_from(starts, call.ended_ns))
+        for call in unit.chats
+        if call.ended_ns is not None and call.reply is not None and call.reply.tool_calls
+    ]
+
+
+def _descends(unit: _Unit, pids: set[int]) -> bool:
+    """Whether all processes that spoke in it were seen, and each descends from one of these."""
+    senders = [call.sender for call in unit.chats]
+    return bool(senders and pids) and all(
+        sender is not None and sender.pid not in pids and not pids.isdisjoint(sender.parents) for sender in senders
+    )
 
 
 def _first_from(starts: list[int], at_ns: int) -> int | None:
