@@ -7,6 +7,7 @@
 #   make test-all the dear tests too: Harbor; says what it could not run and why
 #   make e2e      only the tests with real clients                 make lock     write the locked list anew from pyproject.toml
 #   make matrix   every cause and look-alike done for real, and what fairtrial made of it
+#   make harnesses  docs/harnesses.md anew, by real runs of some minutes (HARBOR=path/to/harbor for Harbor's rows)
 #   make e2e-tools  the real clients that tests/e2e drives         make jaeger   a Jaeger to look at traces (STORAGE=badger keeps them)
 #   make jaeger-build  only build it, for the tests, where Go is   make clean    remove what these verbs made
 #   make actionlint-build  the linter of GitHub workflows, for the tests, where Go is
@@ -30,7 +31,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python /usr/
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help setup demo test test-all matrix e2e e2e-tools jaeger jaeger-build actionlint-build check fix bench lock clean
+.PHONY: help setup demo test test-all matrix harnesses e2e e2e-tools jaeger jaeger-build actionlint-build check fix bench lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -78,6 +79,11 @@ e2e: setup e2e-tools
 
 e2e-tools: setup
 	@bash tests/e2e/tools.sh
+
+# Harbor needs Python 3.12 or newer, so it lives where its user put it.
+harnesses: setup e2e-tools
+	@$(BIN)/python -m tests.e2e.harness_table $(if $(HARBOR),--harbor "$(HARBOR)") $(ARGS) > docs/harnesses.md.new
+	@mv docs/harnesses.md.new docs/harnesses.md
 
 # JAEGER_BIN names one that is there already.
 jaeger:

@@ -37,7 +37,8 @@ COLLECTORS: Final[dict[str, CollectorEntry]] = {
         target="fairtrial.collectors.docker_events:DockerEvents",
         families=("memory", "node"),
         privileges="the engine's socket",
-        cost="one event stream, one inspect per container start and end, one to three per exec",
+        cost="one event stream, one inspect per container start and end, one to three per exec, a list every 15 s; one "
+        "descriptor per container (pidfd of its first process)",
     ),
     "collector.kernel_log": CollectorEntry(
         target="fairtrial.collectors.kernel_log:KernelLog",

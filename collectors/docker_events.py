@@ -222,7 +222,8 @@ class DockerEvents:
                 self._end_execs()
             self._continuity.back(restarted=restarted)
             self._replay = asyncio.get_running_loop().call_later(REPLAY_S, self._replayed)
-        self._tasks.spawn(self._reconcile(whole=True), "reconcile")
+        # Before the first time all events come again by themselves, and a list of everything can be long.
+        self._tasks.spawn(self._reconcile(whole=again), "reconcile")
 
     def on_down(self, why: str) -> None:
         """The stream is not open."""

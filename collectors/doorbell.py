@@ -4,9 +4,10 @@ In: the directory or an open file of a cgroup.  Out: a call on the event loop fo
 *read*, never a count: one kill rings several times, and v1 rings before the kill and once more when the cgroup goes.
 
 v1: an eventfd registered with `cgroup.event_control`.  v2: EPOLLPRI on `memory.events`, which asyncio's selectors do
-not know, so all such files share one epoll whose own descriptor is watched.  `pids.events` rings in both versions.
+not know, so all such files share one epoll whose own descriptor is watched.  `pids.events` rings in v2 (in v1 it can be
+watched and stays silent: refused forks are seen by sampling there).
 PSI: a trigger written into a `*.pressure` file rings at most once a window in which processes stood still for longer
-than a threshold; hybrid hosts have these files too.  It needs CAP_SYS_RESOURCE (or a kernel that gives it to others).
+than a threshold; hybrid hosts have these files too.  It needs CAP_SYS_RESOURCE, or Linux 6.4 and a longer window.
 Asking whether a trigger fired takes the news away, and the loop's own poll asks through our epoll: so which one it was
 is lost, and each wake-up rings all of them.
 **Source:** kernel Documentation/admin-guide/cgroup-v1/memory.rst section 9, cgroup-v2.rst "memory.events"; kernfs poll
@@ -27,6 +28,7 @@ Ring = Callable[[], None]
 _READ_BYTES: Final = 4096
 STALL_US: Final = 100_000
 WINDOW_US: Final = 1_000_000
+_PLAIN_WINDOW_US: Final = 2_000_000
 
 
 class Bell(Protocol):
@@ -112,7 +114,11 @@ class PollBells:
             # Nothing is written into what is no kernel file: an ordinary one cannot be polled.
             self._poller.register(fd, select.EPOLLPRI)
             self._poller.unregister(fd)
-            os.write(fd, f"some {STALL_US} {WINDOW_US}\0".encode())
+            try:
+                os.write(fd, f"some {STALL_US} {WINDOW_US}\0".encode())
+            except OSError:
+                # Without CAP_SYS_RESOURCE newer kernels take windows of whole two seconds only.
+                os.write(fd, f"some {STALL_US} {_PLAIN_WINDOW_US}\0".encode())
         except OSError:
             os.close(fd)
             raise

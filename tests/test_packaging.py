@@ -121,18 +121,23 @@ def imported_libraries(root: Path) -> set[str]:
     return names - sys.stdlib_module_names - {"fairtrial"}
 
 
+def normal(requirement: str) -> str:
+    """The name of a requirement as indexes and locks spell it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]).lower()
+
+
 def test_every_library_that_the_rooms_import_is_declared(repo_root: Path) -> None:
     project = tomllib.loads((repo_root / "pyproject.toml").read_text())["project"]
     declared = [
         *project["dependencies"],
         *(name for extra in project["optional-dependencies"].values() for name in extra),
     ]
-    names = {re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() for line in declared}
+    names = {normal(line) for line in declared}
     installed = packages_distributions()
     loose = [
         name
         for name in sorted(imported_libraries(repo_root))
-        if not any(owner.lower().replace("_", "-") in names for owner in installed.get(name, [name]))
+        if not any(normal(owner) in names for owner in installed.get(name, [name]))
         and not (name == "opentelemetry" and "opentelemetry-sdk" in names)  # a namespace with many owners
     ]
     assert loose == [], "declare it in pyproject.toml and run `make lock`, or do without"
@@ -143,17 +148,17 @@ def test_every_declared_library_is_in_the_locked_list(repo_root: Path) -> None:
 
     def missing(declared: list[str], lock: str) -> list[str]:
         text = (repo_root / "requirements" / lock).read_text()
-        locked = set(re.findall(r"^([a-z0-9.-]+)==", text, re.MULTILINE))
-        names = [re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0].lower() for line in declared]
-        return [name for name in names if name not in locked]
+        locked = {normal(name) for name in re.findall(r"^([a-z0-9.-]+)==", text, re.MULTILINE)}
+        return [name for name in map(normal, declared) if name not in locked]
 
     runtime = project["project"]["dependencies"]
     groups = project["dependency-groups"]
     assert missing(runtime, "runtime.txt") == []
+    assert missing(groups["build"], "build.txt") == []
     assert missing([*runtime, *groups["dev"], *groups["e2e"]], "dev.txt") == [], "run `make lock`"
 
 
-@pytest.mark.parametrize("lock", ["dev.txt", "runtime.txt"])
+@pytest.mark.parametrize("lock", ["dev.txt", "runtime.txt", "build.txt"])
 def test_the_locked_lists_hold_hashes_and_no_address(repo_root: Path, lock: str) -> None:
     text = (repo_root / "requirements" / lock).read_text()
     assert "://" not in text

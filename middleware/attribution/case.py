@@ -8,6 +8,7 @@ Observations of trust `inside` (anything that the agent can write) are not in it
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Final
 
 from fairtrial.middleware.attribution.calls_seen import (
@@ -146,6 +147,7 @@ class Case:
         for call in self.main_calls:
             if call.step is not None:
                 self._by_step.setdefault(call.step, []).append(call)
+        self._steps = sorted(self._by_step)
         self.heads: dict[str, int] = first_heads(self._attempts.values())
 
     # --- sorting -----------------------------------------------------------------------------------------------
@@ -374,6 +376,15 @@ class Case:
             return None
         asked = last.last.value.reply.tool_calls
         return [use.name or "a tool" for use in asked] or None
+
+    def calls_of(self, step: int) -> list[CallSeen]:
+        """The main calls of a step, in order of start."""
+        return self._by_step.get(step, [])
+
+    def call_after(self, step: int) -> CallSeen | None:
+        """The first main call of a later step."""
+        position = bisect_right(self._steps, step)
+        return self._by_step[self._steps[position]][0] if position < len(self._steps) else None
 
     def may_run_tools(self, step: int) -> bool:
         """False when the step's reply was read whole, tools were on offer, and it asked for none: what ran then in a

@@ -113,6 +113,11 @@ def _place_of(container: ContainerCase) -> tuple[str, ...] | None:
     return place if all(place) else None
 
 
+def with_step(template: str, step: int | None) -> str:
+    """The template for an event before the first step: it names none."""
+    return template if step is not None else template.replace(" in step {step}", "")
+
+
 def used_after(case: Case, at_ns: int) -> bool:
     """Whether the agent went on: it asked its model again, or a reply that was on its way then asked for a tool that
     never brought a result."""

@@ -68,7 +68,7 @@ def cut_short(case: Case) -> CutShort | None:
 
 def work_window(case: Case, step: int) -> tuple[int, int] | None:
     """From the end of a step's reply to the next call or the trial's end, wall ns."""
-    ends = [c.ended_ns for c in case.main_calls if c.step == step and c.ended_ns is not None]
+    ends = [c.ended_ns for c in case.calls_of(step) if c.ended_ns is not None]
     following = _next_call_at(case, step)
     until = following if following is not None else case.ended_ns
     if not ends or until is None or until <= max(ends):
@@ -85,7 +85,7 @@ def step_of_work(case: Case, placed: Placed, edge: str | None = None) -> int | N
     number = placed.step
     if number is None:
         return None
-    calls = [c for c in case.main_calls if c.step == number]
+    calls = case.calls_of(number)
     open_still = any(c.ended_ns is None or placed.at_ns < c.ended_ns for c in calls)
     began = min((c.started_ns for c in calls), default=None)
     at_start = edge == "call_started" and began is not None and placed.at_ns <= began + OPENING_EDGE_NS
@@ -134,8 +134,10 @@ def _gone_before_end(case: Case, container: ContainerCase, step: int) -> bool:
 
 
 def _next_call(case: Case, step: int) -> list[str]:
-    return next((c.ids[:1] for c in case.main_calls if c.step is not None and c.step > step), [])
+    following = case.call_after(step)
+    return [] if following is None else following.ids[:1]
 
 
 def _next_call_at(case: Case, step: int) -> int | None:
-    return next((c.started_ns for c in case.main_calls if c.step is not None and c.step > step), None)
+    following = case.call_after(step)
+    return None if following is None else following.started_ns

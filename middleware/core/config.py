@@ -54,8 +54,10 @@ class StoreConfig:
         default=None, metadata=_doc("The SQLite file; unset: $XDG_STATE_HOME/fairtrial/store.db.")
     )
     keep_limit_bytes: int = dataclasses.field(
-        default=64 << 20,
-        metadata=_doc("Per run: files of attempts that the harness deletes, kept beside the store, bytes; 0: none."),
+        default=256 << 20,
+        metadata=_doc(
+            "Files of attempts that a harness deletes, kept beside the store, bytes; full: the oldest go; 0: none."
+        ),
     )
 
 

@@ -10,6 +10,7 @@ What this module does not do: read transcripts' texts.
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -19,7 +20,7 @@ from fairtrial.middleware.core.observations import BookedError, BookedPhase, Har
 from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName, TimeLimits
 from fairtrial.middleware.harnesses.base import Adapter, Booked, Keys, Reading
 from fairtrial.middleware.harnesses.files import MAX_BYTES, Read, parse_json, read_bytes, read_json, shown, wall_ns
-from fairtrial.middleware.harnesses.zipped import UNPACK_ERRORS, unpacked
+from fairtrial.middleware.harnesses.zipped import UNPACK_ERRORS, salvaged, unpacked
 from fairtrial.middleware.wire.redact import digest
 
 HARNESS: Final = "inspect"
@@ -156,29 +157,40 @@ def _zipped(file: Path, name: str, reading: Reading) -> None:
     """A zip of one JSON per sample.  While the evaluation runs it has no header yet, only `_journal/start.json`."""
     try:
         with zipfile.ZipFile(file) as archive:
-            _members(archive, name, reading)
+            _members(archive.namelist(), lambda member: _member(archive, member), name, reading)
     except UNPACK_ERRORS as error:
         if _is_zip(file):
-            said = f"is cut off or damaged ({error}); `inspect log recover` may bring its samples back"
-            reading.note(name, "unreadable", said)
+            _cut_off(file, name, reading, str(error))
         else:
             reading.note(name, "foreign", f"is no .eval log, or could not be read ({error})")
 
 
-def _members(archive: zipfile.ZipFile, name: str, reading: Reading) -> None:
-    names = archive.namelist()
+def _cut_off(file: Path, name: str, reading: Reading, why: str) -> None:
+    """The directory stands at a zip's end; the samples before it can be found without it."""
+    found = dict(salvaged(read_bytes(file).value or b"", MAX_BYTES + 1))
+    if not _HEADS & set(found):
+        reading.note(name, "unreadable", f"is cut off or damaged ({why}), and holds no whole header")
+        return
+    said = f"is cut off or damaged ({why}); what stood whole before was read"
+    _members(list(found), lambda member: Read(value=found[member]), name, reading, trouble=said)
+
+
+_HEADS: Final = frozenset({"header.json", "_journal/start.json"})
+
+
+def _members(
+    names: list[str], content: Callable[[str], Read[bytes]], name: str, reading: Reading, *, trouble: str = ""
+) -> None:
     head = next((n for n in ("header.json", "_journal/start.json") if n in names), None)
-    log = _member(archive, head, _Log).value if head is not None else None
+    log = _parsed(content(head), _Log).value if head is not None else None
     if log is None or log.eval is None:
         reading.note(name, "foreign", "is a zip, but no log of Inspect's (no header.json and no _journal/start.json)")
         return
-    reading.note(
-        name,
-        "whole" if head == "header.json" else "partial",
-        "" if head == "header.json" else "has no header yet: the evaluation runs, or was stopped",
-    )
+    if not trouble and head != "header.json":
+        trouble = "has no header yet: the evaluation runs, or was stopped"
+    reading.note(name, "partial" if trouble else "whole", trouble)
     for member in sorted(n for n in names if n.startswith("samples/") and n.endswith(".json")):
-        sample = _member(archive, member, _Sample)
+        sample = _parsed(content(member), _Sample)
         if sample.value is None or sample.value.id is None:
             reading.note(f"{name}:{member}", "unreadable", sample.trouble or "is no sample of Inspect's")
             continue
@@ -187,14 +199,18 @@ def _members(archive: zipfile.ZipFile, name: str, reading: Reading) -> None:
         reading.booked.append(_booked(sample.value, log, name, whole=sample.whole))
 
 
-def _member(archive: zipfile.ZipFile, member: str, wanted: type[T]) -> Read[T]:
+def _member(archive: zipfile.ZipFile, member: str) -> Read[bytes]:
     try:
         content = unpacked(archive, member, MAX_BYTES + 1)
     except UNPACK_ERRORS as error:
         return Read(trouble=f"could not be unpacked: {error}")
     if len(content) > MAX_BYTES:
         return Read(trouble=f"is larger than {MAX_BYTES >> 20} MiB unpacked; it was not read")
-    return parse_json(content, wanted)
+    return Read(value=content)
+
+
+def _parsed(content: Read[bytes], wanted: type[T]) -> Read[T]:
+    return Read(trouble=content.trouble) if content.value is None else parse_json(content.value, wanted)
 
 
 # --- one sample -------------------------------------------------------------------------------------------------------

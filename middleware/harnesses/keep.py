@@ -6,7 +6,8 @@ attempt; what is still there at the end is Harbor's and is not copied.
 
 How: each wanted file is opened when it appears and held; a deleted file that is open can still be read.  So there is no
 race with a delete behind the last write.  Nothing in the harness's folder is changed, linked or locked.
-Bounds: files per trial, open files, bytes per file and in all; what did not fit is counted.
+Bounds: files per trial, open files, bytes per file, and bytes of the whole keep folder, whose oldest runs go first when
+it fills up.  What did not fit is counted.
 How it can be wrong: a file that appears and goes before this thread runs is missed, as is one behind a lost notice.
 """
 
@@ -16,6 +17,7 @@ import contextlib
 import json
 import os
 import shlex
+import shutil
 import stat
 import threading
 import time
@@ -79,7 +81,7 @@ class Keeper:
         self.kept: list[Kept] = []
         self._jobs = jobs
         self.target = target
-        self._left = limit_bytes
+        self._left = make_room(target.parent, limit_bytes)
         self._on_kept = on_kept
         self._trials: dict[Path, _Watched] = {}
         self._attempts: dict[str, int] = {}
@@ -227,7 +229,10 @@ class Keeper:
 
     def _keep(self, trial: _Watched) -> None:
         name = trial.folder.name
-        attempt = self._attempts[name] = self._attempts.get(name, 0) + 1
+        attempt = self._attempts.get(name, 0) + 1
+        while (self.target / name / str(attempt)).exists():
+            attempt += 1  # kept by an observer before this one
+        self._attempts[name] = attempt
         folder = self.target / name / str(attempt)
         files = total = missed = 0
         for within, fd in trial.held.items():
@@ -279,6 +284,22 @@ def _is_still(trial: _Watched) -> bool:
     except OSError:
         return False
     return (now.st_ino, now.st_dev) == (then.st_ino, then.st_dev)
+
+
+def make_room(root: Path, limit_bytes: int) -> int:
+    """How many bytes may be added to the keep folder, after its oldest runs went to leave a quarter of the limit."""
+    runs: list[tuple[float, Path, int]] = []
+    with contextlib.suppress(OSError):
+        for run in root.iterdir():
+            files = [file.stat() for file in run.rglob("*") if file.is_file() and not file.is_symlink()]
+            runs.append((max((f.st_mtime for f in files), default=0.0), run, sum(f.st_size for f in files)))
+    used = sum(size for _, _, size in runs)
+    for _, run, size in sorted(runs, key=lambda each: each[0]):
+        if used <= limit_bytes * 3 // 4:
+            break
+        shutil.rmtree(run, ignore_errors=True)
+        used -= size
+    return max(0, limit_bytes - used)
 
 
 # --- where a harness writes -------------------------------------------------------------------------------------------

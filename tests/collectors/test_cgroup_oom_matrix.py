@@ -139,6 +139,21 @@ async def test_a_kill_in_an_exec_marks_the_container_for_ever_although_it_ends_w
     assert (gone.exit_code, gone.ended_by, gone.oom_killed_flag, bench.kills(cid)) == (0, "exit", True, 1)
 
 
+async def test_a_container_that_reads_more_than_it_may_hold_is_told_by_its_pressure_while_it_lasts(
+    bench: Bench,
+) -> None:
+    cid = await bench.up("sleep", "300")
+    if bench.readings(cid)[0].psi_memory is None:
+        pytest.skip("no cgroup2 mount")
+    await bench.docker("exec", cid, "dd", "if=/dev/zero", "of=/f", "bs=1M", "count=150")
+    reader = "while :; do cat /f /f >/dev/null; done"
+    await bench.docker("exec", "-d", cid, "sh", "-c", " ".join([f"({reader}) &"] * 4) + " wait")
+    await eventually(
+        lambda: any(r.edge == "change" and (r.psi_memory or 0.0) >= 0.1 for r in bench.readings(cid)), within_s=60
+    )
+    assert bench.kills(cid) == 0
+
+
 # --- limits that are not of memory ----------------------------------------------------------------------------------
 
 

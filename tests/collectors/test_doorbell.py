@@ -88,3 +88,25 @@ def _busy(directory: Path) -> bool:
     except OSError:
         return directory.exists()
     return False
+
+
+@pytest.mark.root
+@pytest.mark.skipif(
+    not any(Path(p).exists() for p in ("/sys/fs/cgroup/unified/cgroup.procs", "/sys/fs/cgroup/cgroup.procs")),
+    reason="no cgroup2 mount",
+)
+async def test_a_pressure_trigger_is_taken_by_this_kernel_with_or_without_the_capability() -> None:
+    """On a hybrid host as well; that it rings is shown in the guest of test_cgroup_v2.py."""
+    top = next(Path(p) for p in ("/sys/fs/cgroup/unified", "/sys/fs/cgroup") if (Path(p) / "cgroup.procs").exists())
+    directory = top / f"fairtrial-test-psi-{os.getpid()}"
+    directory.mkdir()
+    bells = PollBells(asyncio.get_running_loop())
+    try:
+        if not (directory / "memory.pressure").exists():
+            pytest.skip("this kernel has no PSI")
+        bell = bells.arm_pressure(directory / "memory.pressure", lambda: None)
+        bell.close()
+        bell.close()
+    finally:
+        bells.close()
+        await eventually(lambda: not _busy(directory))

@@ -1,6 +1,6 @@
 """docs/harnesses.md, by a run: what real harnesses book and what fairtrial says, side by side.
 
-    python -m tests.e2e.harness_table [--harbor PATH/TO/harbor] [--only WORD] > docs/harnesses.md
+    make harnesses [HARBOR=PATH/TO/harbor], or python -m tests.e2e.harness_table [--harbor …] [--only WORD]
 
 In: the harnesses that tests/e2e/tools.sh installed, a Docker engine (FAIRTRIAL_TEST_DOCKER, else a private one), and
 Harbor 0.26 where it is named (Python 3.12 or newer, `pip install harbor`).  Out: the page on standard output; one line

@@ -7,6 +7,7 @@ look-alike beside it is done by the trial.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -219,6 +220,8 @@ def test_a_container_whose_command_the_engine_cannot_start_never_ran(
 @contextmanager
 def small_disk(folder: Path, megabytes: int) -> Iterator[Path]:
     """A file system of its own in a file."""
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("not installed: mkfs.ext4 (Debian: apt-get install e2fsprogs)")
     image, place = folder / "disk", folder / "mounted"
     place.mkdir()
     with image.open("wb") as file:

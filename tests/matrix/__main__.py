@@ -13,6 +13,7 @@ import time
 
 from tests.matrix.cases import ALL
 from tests.matrix.confusion import Result, bars, report
+from tests.matrix.healthy import MOST, TRIALS, charged
 from tests.matrix.recorded import RECORDED, write
 from tests.matrix.rig import running
 from tests.matrix.scenario import Scenario
@@ -42,7 +43,16 @@ def main(arguments: list[str] | None = None) -> int:
         recorded = dict(under_way.rig.recorded)
     print("\n".join(report(results)))
     held = True
-    for bar, holds in bars(results):
+    told = bars(results)
+    if not options.names and not options.cheap:
+        over = charged()
+        told.append(
+            (
+                f"healthy trials charged over the ledger's line: {len(over)} of {TRIALS}, at most {MOST:.0%}",
+                len(over) <= MOST * TRIALS,
+            )
+        )
+    for bar, holds in told:
         held = held and holds
         print(f"{'ok    ' if holds else 'MISSED'}  {bar}")
     print(f"{len(results)} scenarios in {time.monotonic() - began:.0f} s")

@@ -50,7 +50,7 @@ def test_a_path_without_a_trial_is_said_with_each_file(store: Path) -> None:
     assert "pytest.xml is no JSON" in said.stderr
 
 
-def test_a_summary_fits_into_80_columns_and_says_what_was_booked(store: Path) -> None:
+def test_a_summary_says_what_was_booked_and_what_was_watched(store: Path) -> None:
     said = fairtrial(store, "summary", "--run", RUN)
     assert said.returncode == 0, said.stderr
     assert "passed 1 · failed 2 · errored 3 of 6" in said.stdout

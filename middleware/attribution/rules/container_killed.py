@@ -27,6 +27,7 @@ from fairtrial.middleware.attribution.doings import (
     running_at,
     struck_step,
     used_after,
+    with_step,
 )
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_oom import name_of
@@ -87,7 +88,7 @@ def _event(
     facts = {"container": name_of(container), "at": rfc3339(at), "did": did}
     if step is not None:
         facts["step"] = str(step)
-    sentence = fill(cause.template, facts) + " Nothing says who did."
+    sentence = fill(with_step(cause.template, step), facts) + " Nothing says who did."
     if own:
         sentence = (
             f"The trial's own side {did} {name_of(container)} through its Docker door"

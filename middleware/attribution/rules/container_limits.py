@@ -322,7 +322,7 @@ def _files(ctx: Context, container: ContainerCase) -> list[Event]:
             advice="" if models else cause.advice,
             why_present=present,
             flips_if="turns to infra, proved, if the same command passes with a higher limit",
-            undecided="" if models else None is None,
+            undecided="" if models is None else None,
             limit_hit=True,
             evidence=(evidence(placed, f"{told.open_files} open files at a limit of {told.limit}"),),
         )

@@ -18,6 +18,8 @@ what ended it.  The cost is a `suspected` and one replay.  Whose demand it was s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fairtrial.middleware.attribution.case import ContainerCase, evidence, no, unknown, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
@@ -26,27 +28,38 @@ from fairtrial.middleware.attribution.rules.container_oom import name_of
 from fairtrial.middleware.attribution.sentences import fill, seconds, size
 from fairtrial.middleware.attribution.tool_steps import cut_short, step_of_work
 from fairtrial.middleware.core.causes import CAUSES
+from fairtrial.middleware.core.observations import CgroupReading
 from fairtrial.middleware.core.records import Blame, ContainerUse, Grade, PhaseName, Step
 from fairtrial.middleware.steps.placed import Placed
+
+Read = tuple[Placed, CgroupReading]
 
 
 def find(ctx: Context) -> list[Event]:
     """Refusals by container and step, and at most one stall."""
     found: list[Event] = []
+    read = {each.id: _by_step(ctx, each) for each in ctx.case.containers.values()}
     for step in ctx.case.trial.steps:
         for use in step.containers:
             container = ctx.case.containers.get(use.id)
             if container is None or step.phase is not PhaseName.AGENT or container.role in {"own", "verifier"}:
                 continue
-            places = _refused(ctx, container, step, use)
+            places = _refused(container, read[container.id].get(step.index, []), use)
             if places and not ctx.case.killed_in(container.id, step.index):
                 found.append(_denied(ctx, container, step, use, places))
     return [*found, *_stalled(ctx)]
 
 
-def _refused(ctx: Context, container: ContainerCase, step: Step, use: ContainerUse) -> list[Placed]:
-    """Readings that show it."""
-    inside = [(p, v) for p, v in container.readings if step_of_work(ctx.case, p, v.edge) == step.index]
+def _by_step(ctx: Context, container: ContainerCase) -> dict[int | None, list[Read]]:
+    """A container's readings by the step whose tools they tell of."""
+    found: dict[int | None, list[Read]] = {}
+    for placed, value in container.readings:
+        found.setdefault(step_of_work(ctx.case, placed, value.edge), []).append((placed, value))
+    return found
+
+
+def _refused(container: ContainerCase, inside: Sequence[Read], use: ContainerUse) -> list[Placed]:
+    """Readings that show it; `inside`: those of the step."""
     waiting = [p for p, v in inside if v.memory_under_oom]
     if waiting:
         return waiting

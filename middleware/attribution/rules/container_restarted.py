@@ -27,6 +27,7 @@ from fairtrial.middleware.attribution.doings import (
     running_at,
     used_after,
     with_engine,
+    with_step,
 )
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_oom import name_of
@@ -118,7 +119,7 @@ def _event(
         if later is not None
         else yes(ids),
         outcome_differs=unknown(ids),
-        sentence=f"{fill(cause.template, facts)} {who}",
+        sentence=f"{fill(with_step(cause.template, step), facts)} {who}",
         advice="" if own else cause.advice,
         why_present="its first process had ended by itself, which a command of the trial can bring about, and the "
         "engine's restart policy started it again",

@@ -19,7 +19,7 @@ from typing import Final
 
 from fairtrial.middleware.attribution.case import ContainerCase, evidence, no, unknown, yes
 from fairtrial.middleware.attribution.context import Context
-from fairtrial.middleware.attribution.doings import engine_losses, in_time, went_on, works_inside
+from fairtrial.middleware.attribution.doings import engine_losses, in_time, went_on, with_step, works_inside
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.sentences import fill
 from fairtrial.middleware.attribution.tool_steps import NOT_NORMAL
@@ -132,7 +132,6 @@ def _fault_event(ctx: Context, boxes: list[ContainerCase], placed: Placed, what:
     facts = {"what": what, "at": rfc3339(at)}
     if placed.step is not None:
         facts["step"] = str(placed.step)
-    template = _FAULT.template if placed.step is not None else _FAULT.template.replace(" in step {step}", "")
     return Event(
         cause=_FAULT.name,
         blame=Blame.INFRA,
@@ -146,7 +145,7 @@ def _fault_event(ctx: Context, boxes: list[ContainerCase], placed: Placed, what:
         happened=yes([placed.id]),
         ended_or_distorted=no([again.id]) if again is not None else unknown() if beside else yes([placed.id]),
         outcome_differs=no() if again is not None else unknown(),
-        sentence=fill(template, facts),
+        sentence=fill(with_step(_FAULT.template, placed.step), facts),
         advice=fill(_FAULT.advice, facts),
         why_present="a later command ended normally",
         flips_if="turns to the model if the agent itself ended the engine",

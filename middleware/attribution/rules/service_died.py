@@ -18,7 +18,7 @@ from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase, evidence, unknown, yes
 from fairtrial.middleware.attribution.context import Context
-from fairtrial.middleware.attribution.doings import asked_for, in_time, there_before, went_on, with_engine
+from fairtrial.middleware.attribution.doings import asked_for, in_time, there_before, went_on, with_engine, with_step
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.rules.container_oom import name_of
 from fairtrial.middleware.attribution.sentences import fill
@@ -69,7 +69,7 @@ def _event(ctx: Context, container: ContainerCase, placed: Placed, gone: Contain
     if placed.step is not None:
         facts["step"] = str(placed.step)
     how = (gone.ended_by or "").removeprefix("runtime_kill").removeprefix(":")
-    said = fill(_CAUSE.template, facts)
+    said = fill(with_step(_CAUSE.template, placed.step), facts)
     who = (
         "The trial's own side asked for it at its Docker door: its harness did, or a command of the model's."
         if own

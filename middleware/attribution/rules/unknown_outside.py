@@ -25,6 +25,7 @@ from fairtrial.middleware.attribution.doings import (
     struck_step,
     used_after,
     with_engine,
+    with_step,
     works_inside,
 )
 from fairtrial.middleware.attribution.events import Event, Standing
@@ -80,7 +81,7 @@ def _event(container: ContainerCase, placed: Placed, gone: ContainerGone) -> Eve
         happened=yes([placed.id]),
         ended_or_distorted=yes([placed.id]),
         outcome_differs=unknown(),
-        sentence=fill(_CAUSE.template, facts),
+        sentence=fill(with_step(_CAUSE.template, step), facts),
         advice=fill(_CAUSE.advice, facts),
         flips_if="turns to the model if a command of its own had a way to the host's processes",
         evidence=(evidence(placed, f"its first process was ended by signal {gone.init_signal}"),),

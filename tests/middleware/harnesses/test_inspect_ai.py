@@ -59,3 +59,12 @@ def test_a_member_that_is_damaged_costs_that_sample_only(at: int, tmp_path: Path
     reading = read("inspect", file)
     assert [o.outcome.label for o in reading.booked][-1] == "hello/never/1"
     assert any("hello_epoch_1" in n.path and n.said for n in reading.notes) or len(reading.booked) == 2
+
+
+def test_a_zip_that_was_cut_off_gives_the_samples_that_stood_whole(tmp_path: Path) -> None:
+    content = (DATA / "inspect/ok.eval").read_bytes()
+    file = tmp_path / "log.eval"
+    file.write_bytes(content[: content.index(b"samples/never_epoch_1.json") + 200])
+    reading = read("inspect", file)
+    assert [(o.outcome.label, o.outcome.outcome) for o in reading.booked] == [("hello/hello/1", Outcome.PASSED)]
+    assert [(n.state, "what stood whole before was read" in n.said) for n in reading.notes] == [("partial", True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fairtrial.middleware.harnesses.harbor import read
-from fairtrial.middleware.harnesses.keep import Keeper, jobs_folder
+from fairtrial.middleware.harnesses.keep import Keeper, jobs_folder, make_room
 
 HARBOR = """
 import datetime, json, os, pathlib, shutil, sys, time
@@ -122,6 +123,29 @@ def test_what_does_not_fit_is_counted(tmp_path: Path) -> None:
     assert until(lambda: keeper.missed > 0)
     keeper.close()
     assert sum(kept.bytes for kept in keeper.kept) <= 64
+
+
+def test_the_oldest_runs_go_when_the_folder_is_full(tmp_path: Path) -> None:
+    for age, name in enumerate(("new", "middle", "old")):
+        file = tmp_path / name / "trial" / "1" / "result.json"
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"x" * 1000)
+        os.utime(file, (1_000_000 - age, 1_000_000 - age))
+    assert make_room(tmp_path, 10_000) == 7000
+    assert make_room(tmp_path, 2700) == 700
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["middle", "new"]
+    assert make_room(tmp_path / "none", 5) == 5
+
+
+def test_a_second_observer_of_the_run_overwrites_nothing(tmp_path: Path) -> None:
+    for expected in (["1"], ["1", "2"]):
+        jobs = tmp_path / f"jobs{len(expected)}"
+        jobs.mkdir()
+        keeper = Keeper(jobs, tmp_path / "keep", limit_bytes=1 << 20)
+        harbor(jobs, 2)
+        assert until(lambda: len(keeper.kept) == 1)  # noqa: B023 - called at once
+        keeper.close()
+        assert sorted(path.name for path in (tmp_path / "keep" / "hello__abc1234").iterdir()) == expected
 
 
 @pytest.mark.parametrize(

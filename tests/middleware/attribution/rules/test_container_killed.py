@@ -145,3 +145,12 @@ def test_a_pause_that_was_taken_back_is_nothing() -> None:
 
 def test_a_pause_that_the_trial_asked_its_own_door_for_is_not_infra() -> None:
     assert paused(own=True).cause == "harness.killed"
+
+
+def test_a_stop_before_the_first_step_names_none() -> None:
+    told = Scene()
+    told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
+    told.waited().runtime("kill", signal=9).gone(137, ended_by="runtime_kill:9")
+    verdict = told.waited().call(tools=0).end(1).verdict()
+    assert (verdict.cause, verdict.step) == ("container.killed", None)
+    assert "step" not in verdict.sentence

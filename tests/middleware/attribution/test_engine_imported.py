@@ -1,0 +1,114 @@
+"""What a harness booked changes the outcome that is judged, and never whose doing it was by words alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from fairtrial.middleware.attribution.engine import judge
+from fairtrial.middleware.core.observations import BookedError, BookedPhase, HarnessOutcome, Observation, Subject
+from fairtrial.middleware.core.observations import encode_value as encoded
+from fairtrial.middleware.core.records import Blame, EndedAs, Grade, Outcome, PhaseName, Trust, Verdict
+from fairtrial.middleware.steps.assembler import assemble
+from tests.middleware.attribution.scene import EPOCH_NS, TRIAL, Scene, full_tmpfs, model_failed, storm
+
+S = 10**9
+WORDS = ("OutOfMemoryError", "ApiOverloadedError", "NetworkConnectionError", "Killed", "SandboxLikelyOutOfMemoryError")
+
+
+def booked(
+    outcome: Outcome = Outcome.FAILED,
+    *,
+    trust: Trust = Trust.SAME_UID,
+    error: str | None = None,
+    scored: bool = True,
+    ended_as: EndedAs | None = None,
+    phases: tuple[tuple[PhaseName, float, float], ...] = (),
+) -> Observation:
+    value = HarnessOutcome(
+        harness="harbor",
+        identity="x",
+        label="x",
+        outcome=outcome,
+        scored=scored,
+        ended_as=ended_as,
+        errors=[] if error is None else [BookedError(type=error)],
+        phases=[
+            BookedPhase(name=name, started_ns=EPOCH_NS + round(a * S), ended_ns=EPOCH_NS + round(b * S))
+            for name, a, b in phases
+        ],
+    )
+    return Observation(
+        id="imported",
+        source="import.harbor",
+        source_id="import.harbor/x/y",
+        seq=1,
+        subject=Subject(trial=TRIAL),
+        wall_ns=EPOCH_NS + 9999 * S,
+        mono_ns=0,
+        trust=trust,
+        kind=value.kind,
+        value=encoded(value),
+    )
+
+
+def verdict(scene: Scene, *more: Observation) -> Verdict:
+    return judge(assemble([*scene.observations, *more], TRIAL))
+
+
+def core(verdict: Verdict) -> tuple[Blame, Grade | None, str | None, int | None]:
+    return verdict.blame, verdict.grade, verdict.cause, verdict.step
+
+
+SCENES: tuple[Callable[[], Scene], ...] = (model_failed, full_tmpfs, storm, lambda: Scene().call().ran().call().end(0))
+
+
+@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("outcome", list(Outcome))
+def test_an_agents_own_file_changes_no_verdict(scene: Callable[[], Scene], word: str, outcome: Outcome) -> None:
+    plain = verdict(scene())
+    inside = verdict(scene(), booked(outcome, trust=Trust.INSIDE, error=word, ended_as=EndedAs.KILLED))
+    assert core(inside) == core(plain)
+    assert (inside.sentence, inside.terminated_by, inside.ended_as) == (
+        plain.sentence,
+        plain.terminated_by,
+        plain.ended_as,
+    )
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_harness_s_name_for_a_failure_proves_nothing(word: str) -> None:
+    scene = model_failed()
+    assert core(verdict(scene, booked(Outcome.ERRORED, error=word, scored=False))) == core(verdict(scene))
+
+
+def test_a_score_of_zero_behind_exit_0_is_judged_as_a_failure() -> None:
+    scene = Scene().call(tools=1).ran().call(tools=0).end(0)
+    assert verdict(scene).blame is Blame.NONE
+    assert verdict(scene, booked(Outcome.FAILED)).blame is Blame.MODEL
+
+
+def test_a_limit_that_only_the_harness_knows_is_how_it_ended() -> None:
+    scene = Scene().call(tools=1).ran().call(tools=0).end(0)
+    assert verdict(scene, booked(ended_as=EndedAs.HARNESS_TIMEOUT)).ended_as is EndedAs.HARNESS_TIMEOUT
+
+
+@pytest.mark.parametrize("word", [None, *WORDS])
+@pytest.mark.parametrize("outcome", list(Outcome))
+@pytest.mark.parametrize("trust", [Trust.SAME_UID, Trust.INSIDE])
+def test_a_trial_that_was_only_imported_is_indeterminate(word: str | None, outcome: Outcome, trust: Trust) -> None:
+    judged = judge(assemble([booked(outcome, error=word, trust=trust)], TRIAL))
+    assert core(judged) == (Blame.INDETERMINATE, None, None, None)
+    assert (judged.terminated_by, judged.answers.reward_valid) == (None, "unknown")
+
+
+def test_phases_of_a_harness_never_prove_infra_where_it_was_not() -> None:
+    for make in SCENES:
+        plain = verdict(make())
+        for cut in (0.5, 2, 4, 8, 16):
+            phases = ((PhaseName.AGENT, 0.0, cut), (PhaseName.VERIFY, cut, 1000.0))
+            told = verdict(make(), booked(Outcome.FAILED, phases=phases))
+            if (plain.blame, plain.grade) != (Blame.INFRA, Grade.PROVED):
+                assert (told.blame, told.grade) != (Blame.INFRA, Grade.PROVED), (make, cut, told.sentence)
