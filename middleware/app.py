@@ -404,7 +404,7 @@ class ObservedTrial:
     def _parted(self) -> Parting | None:
         """Whether the command ran several trials, as far as can be told now."""
         try:
-            return part(self._facts, named=self._hello.run is not None)
+            return part(self._facts, named=self._facts.named)
         except Exception as error:  # noqa: BLE001 - what cannot be parted stays one trial
             self._journal.note(RecordIgnored(label="parting", detail=repr(error)))
             return None
@@ -460,7 +460,7 @@ class ObservedTrial:
     def _complaints(self, record: bytes | None) -> list[str]:
         """What did not go as it should, for the end of the run; `record` is written to the file of `--json`."""
         lines: list[str] = []
-        if self._facts.too_many and self._hello.run is not None:
+        if self._facts.too_many and self._facts.named:
             lines.append(f"{PREFIX}the run is too large for its trials to be told apart.")
             lines.append("  It stands as one trial. Run its tasks in several parts under one --run name.")
         engine = self._unwatched_engine()

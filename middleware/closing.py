@@ -175,7 +175,7 @@ def _recover_parted(kept: list[Observation], run_id: str, writer: StoreWriter, j
     facts = RunFacts(run_id)
     for observation in kept:
         facts.take(observation)
-    parting = part(facts, named=facts.started is not None and facts.started[1].run is not None)
+    parting = part(facts, named=facts.named)
     if parting is None:
         return False
     host = this_host()

@@ -16,7 +16,8 @@ started there, or that was alone with it.  One that two trials used is nobody's.
 Several trials there are only when two of them are *sure*: two names; two conversations with containers of their own and
 the same agent (system prompt and tools); two environments of a harness.  With `named` (`--run NAME` says: this command
 runs trials) also two sessions, or two conversations of the same agent that begin with different words.  A conversation
-inside an agent tool of another (`task`, `agent`) is its subagent.  All else is given to none, and counted.
+inside an agent tool of another (`task`, `agent`) is its subagent, and so is one of a process that another's tool
+started.  All else is given to none, and counted.
 
 How it can be wrong: with `--run`, one trial whose parts speak in sessions of their own is parted; a subagent with the
 prompt of the main agent, started by a tool that is not called an agent, is taken for a trial.
@@ -25,26 +26,29 @@ prompt of the main agent, started by a tool that is not called an agent, is take
 from __future__ import annotations
 
 import re
-from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
 from typing import Final
 
-from fairtrial.middleware.steps.chains import FORK, Chain, Scaffold, chains, scaffold
+from fairtrial.middleware.steps.chains import chains
 from fairtrial.middleware.steps.run_facts import OWN, BoxFacts, CallFacts, RunFacts
+from fairtrial.middleware.steps.units import (
+    Group,
+    Unit,
+    agent_windows,
+    asked,
+    descends,
+    is_main,
+    one_by_one,
+    sessions_of,
+    tool_windows,
+    within,
+)
 
 SLACK_NS: Final = 50_000_000
 """The engine's clock and ours, and the time from a reply's last byte to its command."""
-_READ_NS: Final = 2_000_000
-"""A client acts on a reply a moment before its end was stamped, or sends a request while its command's start passes."""
-_SPAWNS: Final = re.compile(r"task|agent|delegate", re.IGNORECASE)
 _HARNESS_BOX: Final = re.compile(r"(?P<harbor>.+)__env\Z|inspect-.+-.+|minisweagent-[0-9a-f]{8}\Z")
 """A compose project, or a container's name, that a known harness gives to the environment of one trial."""
-
-Group = tuple[str, str]
-"""("name" | "box" | "session" | "chain", text): what is thought to be one trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,30 +74,6 @@ class Parting:
     """container → the parts that it may belong to (empty: any)."""
 
 
-@dataclass(slots=True)
-class _Unit:
-    """A group while it is put together."""
-
-    calls: list[CallFacts] = field(default_factory=list[CallFacts])
-    boxes: set[Group] = field(default_factory=set[Group])
-    chain: Chain | None = None
-
-    @property
-    def chats(self) -> list[CallFacts]:
-        return [call for call in self.calls if call.chat]
-
-    @property
-    def scaffolds(self) -> set[Scaffold]:
-        return {scaffold(call.request) for call in self.chats if _acts(call)}
-
-    @property
-    def span(self) -> tuple[int, int]:
-        return (
-            min(call.started_ns for call in self.calls),
-            max(call.ended_ns or call.started_ns for call in self.calls),
-        )
-
-
 def part(facts: RunFacts, *, named: bool) -> Parting | None:
     """Tell the trials of a run apart; None: it is one, or nothing tells."""
     if facts.too_many:
@@ -109,7 +89,7 @@ class _Parter:
         for box in sorted(facts.boxes.values(), key=lambda each: (each.since_ns, each.id)):
             if box.id != OWN:
                 self._boxes.setdefault(_box_group(box), []).append(box)
-        self._units: dict[Group, _Unit] = {}
+        self._units: dict[Group, Unit] = {}
         self._owner: dict[Group, Group] = {}
         """box → unit."""
         self._shared: dict[Group, frozenset[Group]] = {}
@@ -138,7 +118,7 @@ class _Parter:
 
     def _place(self, calls: list[CallFacts]) -> None:
         tops = self._tops(calls)
-        session_of, top_of_session = _sessions(calls, tops)
+        session_of, top_of_session = sessions_of(calls, tops)
         rest: list[CallFacts] = []
         for call in calls:
             top, session = tops.get(call.attempt), session_of.get(call.attempt)
@@ -153,11 +133,11 @@ class _Parter:
             if top is None:
                 rest.append(call)
             else:
-                self._units.setdefault(top, _Unit()).calls.append(call)
+                self._units.setdefault(top, Unit()).calls.append(call)
         found, strays = chains(rest)
         self._strays |= strays
         for chain in found:
-            self._units["chain", chain.calls[0].attempt] = _Unit(calls=chain.calls, chain=chain)
+            self._units["chain", chain.calls[0].attempt] = Unit(calls=chain.calls, chain=chain)
 
     def _tops(self, calls: list[CallFacts]) -> dict[str, Group]:
         """Attempt → the name or box that places it; boxes get their owner, or are known to have several."""
@@ -204,8 +184,11 @@ class _Parter:
     # --- conversations inside others -------------------------------------------------------------------------------
 
     def _adopt_subagents(self) -> None:
-        """A conversation that lies within one agent tool of one other trial is its subagent."""
-        windows = {key: found for key, unit in self._units.items() if (found := _agent_windows(unit))}
+        """A conversation that lies within one agent tool of one other trial is its subagent; so is one whose process
+        descends from the other's, begun while a tool of that one was at work."""
+        working = {key: found for key, unit in self._units.items() if (found := tool_windows(unit))}
+        pids = {key: {c.sender.pid for c in self._units[key].chats if c.sender is not None} for key in working}
+        windows = {key: inner for key, unit in self._units.items() if (inner := agent_windows(unit))}
         for key in sorted(self._units, key=lambda each: self._units[each].span, reverse=True):
             unit = self._units[key]
             if key[0] not in {"session", "chain"}:
@@ -216,6 +199,15 @@ class _Parter:
                 for other, spans in windows.items()
                 if other != key and other in self._units and any(a <= since and until <= b for a, b in spans)
             ]
+            began_in = [
+                other
+                for other, open_until in working.items()
+                if other != key
+                and other in self._units
+                and any(a <= since and (b is None or since <= b) for a, b in open_until)
+            ]
+            above = [other for other in began_in if descends(unit, pids[other])]
+            parents = above if len(above) == 1 else parents
             if len(parents) == 1:
                 self._units[parents[0]].calls += unit.calls
                 del self._units[key]
@@ -224,17 +216,17 @@ class _Parter:
 
     def _join_commands(self) -> None:
         """A box belongs to the one unit that can have asked for every command in it that anybody asked for."""
-        asked: dict[str, list[tuple[int, int | None, Group]]] = {}
+        wanted: dict[str, list[tuple[int, int | None, Group]]] = {}
         for key, unit in self._units.items():
-            for since, until, digest in _asked(unit):
-                asked.setdefault(digest, []).append((since, until, key))
+            for since, until, digest in asked(unit):
+                wanted.setdefault(digest, []).append((since, until, key))
         group_of = {box.id: group for group, boxes in self._boxes.items() for box in boxes}
         may: dict[Group, list[set[Group]]] = {}
         for ran in self._facts.ran:
             group = group_of.get(ran.container)
             who = {
                 key
-                for since, until, key in asked.get(ran.text_digest, ())
+                for since, until, key in wanted.get(ran.text_digest, ())
                 if since - SLACK_NS <= ran.at_ns and (until is None or ran.at_ns <= until + SLACK_NS)
             }
             if group is not None and who and group not in self._owner and group not in self._shared:
@@ -260,8 +252,8 @@ class _Parter:
             group = group_of.get(self._facts.execs.get(exec_id, ""))
             if group is not None and self._free(group) and self._is_harness(group):
                 worked.setdefault(group, []).append(at_ns)
-        bare = {k: u for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and _is_main(u)}
-        open_calls = {key: _one_by_one(unit) for key, unit in bare.items()}
+        bare = {k: u for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and is_main(u)}
+        open_calls = {key: one_by_one(unit) for key, unit in bare.items()}
         left: dict[Group, list[Group]] = {}
         for group, moments in worked.items():
             begin, end = self._life(group)
@@ -270,7 +262,7 @@ class _Parter:
                 since, until = bare[key].span
                 if since < begin or (end is not None and until > end):
                     continue
-                if spans is None or not any(_within(spans, at_ns) for at_ns in moments):
+                if spans is None or not any(within(spans, at_ns) for at_ns in moments):
                     left[group].append(key)
         # As many boxes as conversations: each has its own, so one that is found is nobody else's.
         each_has_one = len(left) == len(bare)
@@ -313,14 +305,14 @@ class _Parter:
     def _choose(self) -> set[Group]:
         """The units that are trials; fewer than two: nothing is sure enough."""
         for group, owner in self._owner.items():
-            self._units.setdefault(owner, _Unit()).boxes.add(group)
-        bare = [u.span for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and _is_main(u)]
+            self._units.setdefault(owner, Unit()).boxes.add(group)
+        bare = [u.span for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and is_main(u)]
         for group in self._boxes:
             begin, end = self._life(group)
             # Where a conversation without an environment went on beside it, the two may be one trial.
             beside = any(until >= begin and (end is None or since <= end) for since, until in bare)
             if self._free(group) and self._is_harness(group) and not beside:
-                self._units[group] = _Unit(boxes={group})
+                self._units[group] = Unit(boxes={group})
         names = {key for key in self._units if key[0] == "name"}
         placed = {key for key, unit in self._units.items() if unit.boxes and (unit.chats or key[0] != "name")}
         alone = {key for key in placed if any(self._is_harness(group) for group in self._units[key].boxes)}
@@ -330,11 +322,11 @@ class _Parter:
         if not several and not self._named:
             return set()
         known = {s for key in sure for s in self._units[key].scaffolds}
-        sessions = {key for key, unit in self._units.items() if key[0] == "session" and _is_main(unit)}
+        sessions = {key for key, unit in self._units.items() if key[0] == "session" and is_main(unit)}
         open_chains = {
             key
             for key, unit in self._units.items()
-            if unit.chain is not None and key not in sure and not unit.chain.twins and _is_main(unit)
+            if unit.chain is not None and key not in sure and not unit.chain.twins and is_main(unit)
         }
         if several or sure or sessions:
             known |= {s for key in sessions for s in self._units[key].scaffolds}
@@ -350,7 +342,7 @@ class _Parter:
         return {key for key in open_chains if any(frames[s] == most for s in self._units[key].scaffolds)}
 
     def _nameless(self, chosen: set[Group]) -> bool:
-        return any(key not in chosen and _is_main(unit) for key, unit in self._units.items())
+        return any(key not in chosen and is_main(unit) for key, unit in self._units.items())
 
     def _parting(self, chosen: set[Group]) -> Parting:
         lives: list[tuple[int, Group]] = []
@@ -392,9 +384,6 @@ class _Parter:
         )
 
 
-# --- small answers ----------------------------------------------------------------------------------------------------
-
-
 def _box_group(box: BoxFacts) -> Group:
     return ("project", box.project) if box.project else ("box", box.id)
 
@@ -406,96 +395,3 @@ def _name_of(boxes: list[BoxFacts]) -> str | None:
         return None
     found = _HARNESS_BOX.match(projects[0])
     return found["harbor"] if found is not None and found["harbor"] else projects[0]
-
-
-def _acts(call: CallFacts) -> bool:
-    return bool(call.request.has_tools or call.request.assistant_turns) or not call.ok
-
-
-def _is_main(unit: _Unit) -> bool:
-    """More than a title or a probe: it has tools, goes on, or was never answered."""
-    return any(_acts(call) for call in unit.chats)
-
-
-def _sessions(calls: Iterable[CallFacts], tops: dict[str, Group]) -> tuple[dict[str, str], dict[str, set[Group]]]:
-    """Attempt → its session with all that hangs together by ids; session → the names and boxes that its calls have."""
-    parent: dict[str, str] = {}
-
-    def root(node: str) -> str:
-        while parent.setdefault(node, node) != node:
-            node = parent[node]
-        return node
-
-    nodes: dict[str, str] = {}
-    for call in calls:
-        request = call.request
-        ids = [each for each in (request.session, request.agent, request.parent_agent) if each is not None]
-        for one, other in pairwise(ids):
-            first, second = sorted((root(one), root(other)))
-            parent[second] = first
-        if ids:
-            nodes[call.attempt] = ids[0]
-    session_of = {attempt: root(node) for attempt, node in nodes.items()}
-    heads: dict[str, set[Group]] = {session: set() for session in session_of.values()}
-    for attempt, session in session_of.items():
-        if attempt in tops:
-            heads[session].add(tops[attempt])
-    return session_of, heads
-
-
-def _agent_windows(unit: _Unit) -> list[tuple[int, int]]:
-    """From a reply that sets an agent to work to the unit's next turn."""
-    chats = unit.chats
-    starts = sorted(call.started_ns for call in chats)
-    windows: list[tuple[int, int]] = []
-    for call in chats:
-        if call.reply is None or call.ended_ns is None:
-            continue
-        if any(use.name and _SPAWNS.search(use.name) for use in call.reply.tool_calls):
-            following = _first_from(starts, call.ended_ns)
-            if following is not None:
-                windows.append((call.ended_ns, following))
-    return windows
-
-
-def _first_from(starts: list[int], at_ns: int) -> int | None:
-    """The first of these, in order, that is not before a moment."""
-    at = bisect_left(starts, at_ns)
-    return starts[at] if at < len(starts) else None
-
-
-def _one_by_one(unit: _Unit) -> list[tuple[int, int]] | None:
-    """From when to when each call of the unit was open; None for an agent that has several open at once."""
-    spans = sorted((call.started_ns, call.ended_ns or call.started_ns) for call in unit.chats)
-    return None if any(later[0] < earlier[1] for earlier, later in pairwise(spans)) else spans
-
-
-def _within(spans: list[tuple[int, int]], at_ns: int) -> bool:
-    """Whether a moment lies within one of these; they follow one another."""
-    at = bisect_right(spans, (at_ns,)) - 1
-    return at >= 0 and spans[at][0] + _READ_NS < at_ns < spans[at][1] - _READ_NS
-
-
-def _asked(unit: _Unit) -> Iterable[tuple[int, int | None, str]]:
-    """Each command that the unit's replies asked for: from when, to when (None: no turn followed), digest of its text.
-
-    A turn of a subagent ends nobody else's command, so the next turn is that which brought the result, if one did.
-    """
-    chats = unit.chats
-    answered: dict[str, int] = {}
-    for call in chats:
-        for result in call.request.tool_result_ids:
-            answered.setdefault(result, call.started_ns)
-    starts = sorted(call.started_ns for call in chats)
-    for call in chats:
-        if call.reply is None or call.ended_ns is None:
-            continue
-        following = _first_from(starts, call.ended_ns)
-        for use in call.reply.tool_calls:
-            if use.text_digest is not None:
-                brought = answered.get(use.id) if use.id is not None else None
-                until = brought if brought is not None and brought >= call.ended_ns else following
-                yield call.ended_ns, until, use.text_digest
-
-
-__all__ = ["FORK", "Part", "Parting", "part"]

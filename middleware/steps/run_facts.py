@@ -31,6 +31,7 @@ from fairtrial.middleware.core.observations import (
     OomKill,
     ReplyFacts,
     RequestFacts,
+    Sender,
     TrialStarted,
     Value,
     decode,
@@ -66,6 +67,8 @@ class CallFacts:
     container: str | None = None
     """Where it came from, by the engine's word."""
     named: str | None = None
+    sender: Sender | None = None
+    """The process that made it, by the kernel's word; None: not seen, or none of the run's."""
 
     @property
     def chat(self) -> bool:
@@ -120,6 +123,12 @@ class RunFacts:
     host_last: Observation | None = None
     too_many: bool = False
     _row_count: int = 0
+
+    @property
+    def named(self) -> bool:
+        """`--run` without `--name` and `--task`: the user says that the command runs trials, not that it is one."""
+        said = self.started[1] if self.started is not None else TrialStarted()
+        return said.run is not None and said.name is None and said.task is None
 
     def take(self, observation: Observation) -> None:
         """Note what it says; an observation that is nobody's business is let go."""
@@ -197,6 +206,7 @@ class RunFacts:
             )
         if isinstance(value, AttemptEnded):
             reply = ReplyFacts(tool_calls=value.reply.tool_calls, text_digest=value.reply.text_digest)
+            known.sender = value.sender if value.sender is not None and value.sender.pid else None
             known.ended_ns, known.reply, known.ok = observation.wall_ns, reply, value.outcome == "ok"
 
     def _host(self, observation: Observation) -> None:

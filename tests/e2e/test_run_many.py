@@ -104,6 +104,15 @@ def test_agents_without_ids_side_by_side_are_told_by_their_tasks_and_one_dies_al
     assert (again.steps, ended_by(again)) == (dead[0].steps, "model_api.overloaded"), shown.stderr
 
 
+def test_an_agent_that_another_ones_tool_starts_is_its_subagent(tmp_path: Path) -> None:
+    inner = f"test {{task}} != task-1 || {agent(9)}"
+    with running_standin((shell("echo {task} > answer"), shell(inner), say("done"))) as server:
+        outcome, run = run_many(at_once(agent(1), agent(2)), here(server.url), tmp_path, "--run", "nightly")
+    told = [(len(trial.steps), [call.role for call in trial.side_calls]) for trial in run.trials]
+    assert sorted(told) == [(3, []), (3, ["subagent"] * 3)], outcome.told()
+    assert run.unassigned == {}
+
+
 def test_trials_of_the_same_task_are_told_by_a_name_behind_the_base_url(tmp_path: Path) -> None:
     with running_standin(STEPS) as server:
         command = at_once(*(agent(1, name=name) for name in ("first", "second", "third")))

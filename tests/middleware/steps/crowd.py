@@ -23,6 +23,7 @@ from fairtrial.middleware.core.observations import (
     OomKill,
     ReplyFacts,
     RequestFacts,
+    Sender,
     ToolUse,
     TrialEnded,
     TrialStarted,
@@ -152,9 +153,10 @@ class Crowd:
         ok: bool = True,
         lasts: float = 0.5,
         history: str | None = None,
+        pids: Sequence[int] = (),
     ) -> str:
         """One attempt.  `inside`: the container that it came from; `asks`: the reply's tool calls as (id, name, text);
-        `history` tells twins' answers apart."""
+        `history` tells twins' answers apart; `pids`: the process that makes it, and its parents."""
         self._attempts += 1
         attempt = f"attempt-{self._attempts:04d}"
         container = None if inside is None else box_id(inside)
@@ -203,6 +205,7 @@ class Crowd:
                     terminator=ok,
                 ),
                 outcome="ok" if ok else "error",
+                sender=Sender(pid=pids[0], start_ticks=1, parents=list(pids[1:])) if pids else None,
                 first_failure=None if ok else "upstream",
                 started_ns=begin_ns,
                 started_wall_ns=EPOCH_NS + begin_ns,

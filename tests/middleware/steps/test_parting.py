@@ -6,8 +6,11 @@ import random
 
 import pytest
 
+from fairtrial.middleware.core.observations import TrialStarted
 from fairtrial.middleware.steps.parting import Parting, part
-from tests.middleware.steps.crowd import Crowd, box_id
+from fairtrial.middleware.steps.run_facts import RunFacts
+from tests.middleware.steps.crowd import ROOT, Crowd, box_id
+from tests.middleware.steps.story import Story
 
 
 def parted(crowd: Crowd, *, named: bool = True) -> Parting:
@@ -40,6 +43,23 @@ def test_without_a_run_name_two_sessions_stay_one_trial() -> None:
     crowd.talk(1, 3, session="a", first="plan")
     crowd.talk(1.3, 3, session="b", first="do")
     assert part(crowd.facts(), named=False) is None
+
+
+@pytest.mark.parametrize(
+    "said, named",
+    [
+        (TrialStarted(run="nightly"), True),
+        (TrialStarted(), False),
+        (TrialStarted(run="nightly", task="django-1"), False),
+        (TrialStarted(run="nightly", name="try 7"), False),
+    ],
+)
+def test_a_run_name_says_that_there_are_trials_and_a_name_or_a_task_that_there_is_one(
+    said: TrialStarted, named: bool
+) -> None:
+    facts = RunFacts(ROOT)
+    facts.take(Story(trial=ROOT).tell(said))
+    assert facts.named is named
 
 
 def test_a_planner_and_an_editor_without_ids_are_two_agents_of_one_trial() -> None:
@@ -144,6 +164,39 @@ def test_a_session_inside_an_agent_tool_of_one_other_is_its_subagent() -> None:
     other = crowd.talk(1.2, 3, session="b", first="two")
     found = calls(parted(crowd))
     assert found == [{*main, *inside}, set(other)]
+
+
+def nested(crowd: Crowd, *, inner: tuple[int, ...]) -> tuple[list[str], list[str], list[str]]:
+    """A session whose second turn runs a tool for long, another one beside it, and one that begins meanwhile."""
+    main = [
+        crowd.call(1, 0, session="a", pids=(10, 2), asks=[("t1", "Bash", "ls")]),
+        crowd.call(2, 1, session="a", pids=(10, 2), brings=["t1"], asks=[("t2", "Bash", "claude -p look")]),
+        crowd.call(9, 2, session="a", pids=(10, 2), brings=["t2"]),
+    ]
+    other = crowd.talk(1.2, 3, session="b", first="two", pids=(20, 2), asks=[(None, "Bash", "make")])
+    return main, other, crowd.talk(3, 3, session="c", first="look", pids=inner)
+
+
+def test_a_session_of_a_process_that_anothers_tool_started_is_no_trial_of_its_own() -> None:
+    crowd = Crowd()
+    main, other, inside = nested(crowd, inner=(31, 30, 10, 2))
+    assert calls(parted(crowd)) == [{*main, *inside}, set(other)]
+
+
+def test_a_session_of_a_process_beside_the_others_is_a_trial_though_a_tool_is_at_work() -> None:
+    crowd = Crowd()
+    main, other, third = nested(crowd, inner=(30, 2))
+    assert calls(parted(crowd)) == [set(main), set(other), set(third)]
+
+
+def test_trials_whose_harness_asks_the_model_itself_are_not_its_subagents() -> None:
+    """A judge in the harness's own process: it runs no tool, whatever descends from it."""
+    crowd = Crowd()
+    judge = crowd.talk(0.5, 3, session="judge", first="judge", tools=None, every=3, pids=(2,))
+    one = crowd.talk(1, 3, session="a", first="one", pids=(10, 2))
+    two = crowd.talk(1.2, 3, session="b", first="two", pids=(20, 2))
+    assert {frozenset(each) for each in calls(parted(crowd))} >= {frozenset(one), frozenset(two)}
+    assert all(not set(judge) & each for each in calls(parted(crowd)) if each & {*one, *two})
 
 
 # --- conversations ----------------------------------------------------------------------------------------------------
