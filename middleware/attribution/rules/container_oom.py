@@ -42,6 +42,9 @@ from fairtrial.middleware.steps.placed import Placed
 SUPPORT_ROLES: Final = frozenset({"agent CLI", "tmux", "exec shell", "main process"})
 """Victims that belong to the harness or carry it."""
 
+_OVER: Final = 1.05
+"""No cgroup grows beyond its limit; readings differ by the counters' batches."""
+
 _CITED: Final = 5
 """Spoiled steps of which the evidence is cited."""
 
@@ -89,6 +92,8 @@ def find(ctx: Context) -> list[Event]:
 def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill | None) -> Event:
     case = ctx.case
     limit, peak = _limit(container, group), _peak(ctx, group)
+    if limit is not None and peak is not None and peak > limit * _OVER:
+        peak = None  # of another cgroup: the command was moved into this one after the first readings
     ids = group.ids
     node_wide = any(v.constraint == "CONSTRAINT_NONE" for _, v in group.records)
     parent = _parent_that_was_full(container, group)

@@ -177,7 +177,11 @@ class Rig:
         if receive_bytes is not None:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         sock.settimeout(DEADLINE_S)
-        sock.connect(("127.0.0.1", (door or self.door).port))
+        try:
+            sock.connect(("127.0.0.1", (door or self.door).port))
+        except OSError:
+            sock.close()
+            raise
         self.clients.append(sock)
         return sock
 
