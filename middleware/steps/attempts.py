@@ -174,6 +174,8 @@ def fold(attempts: Iterable[SeenAttempt]) -> list[FoldedCall]:
             calls.append(call)
             _note_twin(call, [c for key in keys if key[0] == "body" for c in recent.get(key, [])])
         for key in keys:
+            if key[0] == "head" and not _bodiless(call.attempts[-1].request):
+                continue  # what was read is compared by what it says
             known = recent.setdefault(key, [])
             if not any(call is other for other in known):
                 known.append(call)
@@ -217,9 +219,14 @@ def _keys(attempt: SeenAttempt) -> list[tuple[Hashable, ...]]:
         keys.append(("body", *scope, body))
     if request.message_digests:
         keys.append(("turn", *scope, request.history_len, request.message_digests[-1]))
-    if not keys and attempt.facts.dialect == "unknown":
-        return []
+    if _bodiless(request) or (request.retry_count or 0) > 0:
+        keys.append(("head", attempt.facts.method, attempt.facts.path))
     return keys
+
+
+def _bodiless(request: RequestFacts) -> bool:
+    """The connection was lost (an upstream that is not there) before the client had sent its body."""
+    return not request.message_digests and (request.body_digest or request.raw_digest) is None
 
 
 def _continues(call: FoldedCall, attempt: SeenAttempt) -> bool:
@@ -234,9 +241,13 @@ def _continues(call: FoldedCall, attempt: SeenAttempt) -> bool:
     body = one.body_digest or one.raw_digest
     if body is not None and body == (other.body_digest or other.raw_digest):
         return True
-    if not same_history(one, other):
+    if _bodiless(one):
+        # Nothing of it was read but its head: the client's own counter, one higher and at once, is what is left.
+        if (other.retry_count or 0) != (one.retry_count or 0) + 1 or last.reply.status is not None:
+            return False
+    elif not same_history(one, other):
         return False
-    if (other.retry_count or 0) > 0:
+    elif (other.retry_count or 0) > 0:
         return True
     waited_s = (attempt.started_wall_ns - (last.ended_wall_ns or 0)) / 1e9
     return waited_s <= max(RETRY_WINDOW_S, 2 * (last.reply.retry_after or 0.0))

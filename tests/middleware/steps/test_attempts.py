@@ -112,6 +112,34 @@ def test_a_retry_count_lifts_the_time_bound_only() -> None:
     assert [len(call.attempts) for call in folded(told)] == [2, 1]
 
 
+BARE: dict[str, Any] = {"message_digests": [], "history_len": None, "body_digest": None, "raw_digest": None}
+"""The connection was lost before the body had come: nothing of the request is known but its head."""
+
+
+def test_a_retry_of_an_attempt_whose_body_never_came_is_told_by_the_clients_counter() -> None:
+    told = Story()
+    told.attempt(turns=0, outcome="error", reply=ReplyFacts(), retry_count=0, session=None, **BARE)
+    told.attempt(turns=0, outcome="error", reply=ReplyFacts(), retry_count=1)
+    told.attempt(turns=0, retry_count=2)
+    (call,) = folded(told)
+    assert len(call.attempts) == 3
+
+
+@pytest.mark.parametrize("count", [None, 0, 2])
+def test_without_the_next_count_an_attempt_whose_body_never_came_stands_alone(count: int | None) -> None:
+    told = Story()
+    told.attempt(turns=0, outcome="error", reply=ReplyFacts(), retry_count=0, session=None, **BARE)
+    told.attempt(turns=0, retry_count=count)
+    assert len(folded(told)) == 2
+
+
+def test_a_count_ties_nothing_to_another_sessions_call_that_was_read() -> None:
+    told = Story()
+    told.attempt(turns=0, outcome="error", retry_count=0)
+    told.attempt(turns=0, retry_count=1, session="session-2")
+    assert len(folded(told)) == 2
+
+
 def test_an_accepted_truncation_is_followed_by_a_new_call() -> None:
     told = Story()
     told.attempt(turns=0, outcome="truncated")
