@@ -3,7 +3,8 @@
 In: seeds.  Out: trials without an outside fault, of which a part runs into its time limit all the same, and the seeds
 of those that are charged over the line.  Times are heavy-tailed, as calls and commands are; each trial has a pace of
 its own, since all calls of one hour are slow or quick together; each command bears the delay of its start; a 529 that a
-retry mends comes once in 300 calls.  The frozen reference is made of other trials by the same chance, as a person's would be of earlier weeks.
+retry mends comes once in 300 calls.  The frozen reference is made of other trials by the same chance, as a person's
+would be of earlier weeks.
 
 **Source:** design page VERDICTS.md section 4.
 """

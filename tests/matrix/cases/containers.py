@@ -196,4 +196,17 @@ SCENARIOS: Final = (
         agent=box(f"{SMALL} --cpus 0.05", "--tool-limit-s", "3"),
         dear=True,
     ),
+    boxed(
+        "tool-host-dead",
+        "harness",
+        Kind.OTHER,
+        "the harness gave its container a main process that ends after 5 s; the next command finds no container",
+        shell("echo hello"),
+        Step(commands=("touch answer",), head_delay_s=8.0),
+        GIVES_UP,
+        why="RECORDS: harness.tool_host_dead; taxonomy 2.4: a short sleep as main process is a hidden wall clock",
+        right=Right(blame=of(Blame.HARNESS), grade=Grade.PROVED, cause="harness.tool_host_dead", ended=None),
+        agent=box(SMALL, "--main", "sleep 5"),
+        dear=True,
+    ),
 )

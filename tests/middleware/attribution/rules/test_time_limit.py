@@ -12,8 +12,8 @@ from fairtrial.middleware.core.observations import TrialStarted
 from fairtrial.middleware.core.records import Limits, Outcome, Phase, PhaseName, TimeLimits, Verdict
 from fairtrial.middleware.core.yardsticks import NO_YARDSTICKS, Reference, Yardsticks
 from fairtrial.middleware.steps.placed import Assembly
+from tests.middleware.attribution.delays import IDLE, dispatched, pulled, throttled
 from tests.middleware.attribution.scene import Scene, ended, summary
-from tests.middleware.attribution.test_held_up import IDLE, dispatched, pulled, throttled
 
 MODEL = "claude-test"
 
