@@ -2,16 +2,19 @@
 
 In: a `Case`.  Out: `HeldUp` intervals for the ledger, each with the observation it rests on, and whether it is known
 not to be the trial's own doing.
-- Exec dispatch, as the Docker door saw it: what the engine's answer to a start took above an ordinary second.  Sure
-  only where the readings around it show that the box was idle (less than half of that time at work, at its limit or
-  under pressure, its memory limit not hit): a box that its own processes fill answers late as well.
+- Exec dispatch, as the Docker door saw it: what the engine's answers to the making and to the start of a command took
+  above an ordinary second each.  Sure only where the readings around it show that the box was idle (less than half of
+  that time at work, at its limit or under pressure, its memory limit not hit): a box that its own processes fill
+  answers late as well.
 - Creating and starting a container, and pulling an image, in the set-up phase: later the model may have asked for it.
   A pull that was refused counts when the registry's side failed; what the operator or the task has to mend does not.
 - CPU throttling, from the cgroup's counter between two readings: no longer than what the counter, its pressure and the
   tool work between them say.  Never sure, since an endless loop is throttled as an honest build is.  While the model is
   being asked nobody waits for the box, so it is not counted then.  Where in the time between the readings it lay is not
   known; it is put at its end.
-What has no source and is not here: the time in a scheduler's queue (no collector reads one), slow egress.
+What has no source and is not here: the time in a scheduler's queue (no collector reads one), slow egress, what the
+engine takes behind its answer until the process runs (it answers a start before it hands it on), and what its answers
+to a client's questions around an exec take (the door reads what makes and starts, and no inspect or ping).
 What this module does not do: join the intervals (`ledger.py`), judge (`rules/time_limit.py`, `rules/tool_limit.py`).
 
 **Source:** design page VERDICTS.md section 4; kernel scheduler/sched-bwc.rst (throttled time is summed over cores).
@@ -64,19 +67,24 @@ def held_up(case: Case) -> list[HeldUp]:
 def _dispatches(case: Case) -> Iterator[HeldUp]:
     for placed in case.door_execs.values():
         value = placed.value
-        if not isinstance(value, DoorExec) or value.dispatch_delay is None or value.started_wall_ns is None:
+        if not isinstance(value, DoorExec) or placed.phase not in _OF_THE_TRIAL:
             continue
-        if value.dispatch_delay <= ORDINARY_S or placed.phase not in _OF_THE_TRIAL:
-            continue
-        since, until = value.started_wall_ns, value.started_wall_ns + round(value.dispatch_delay * 1e9)
-        yield HeldUp(
-            cause=DISPATCH,
-            since_ns=since + round(ORDINARY_S * 1e9),
-            until_ns=until,
-            placed=placed,
-            sure=_idle(case, value.container_id, since, until),
-            claim=f"the engine answered the start of a command after {value.dispatch_delay:.1f} s",
+        asked = (
+            ("start", value.started_wall_ns, value.dispatch_delay),
+            ("making", value.created_wall_ns, value.create_delay),
         )
+        for what, since, delay_s in asked:
+            if since is None or delay_s is None or delay_s <= ORDINARY_S:
+                continue
+            until = since + round(delay_s * 1e9)
+            yield HeldUp(
+                cause=DISPATCH,
+                since_ns=since + round(ORDINARY_S * 1e9),
+                until_ns=until,
+                placed=placed,
+                sure=_idle(case, value.container_id, since, until),
+                claim=f"the engine answered the {what} of a command after {delay_s:.1f} s",
+            )
 
 
 def _made(case: Case) -> Iterator[HeldUp]:

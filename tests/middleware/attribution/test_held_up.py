@@ -25,6 +25,14 @@ def test_a_start_that_the_engine_answered_late_about_an_idle_box_is_surely_outsi
     assert lengths(dispatched(boxed().call(), 9.0).call()) == [(DISPATCH, 8.0, True)]
 
 
+def test_the_making_of_a_command_counts_as_its_start_does() -> None:
+    told = boxed().call()
+    asked = told.wall()
+    told.waited(5.0)
+    dispatched(told, 0.1, created_wall_ns=asked, create_delay=5.0).call()
+    assert lengths(told) == [(DISPATCH, 4.0, True)]
+
+
 def test_an_answer_within_a_second_is_ordinary() -> None:
     """Innocent."""
     assert lengths(dispatched(boxed().call(), 0.9).call()) == []
