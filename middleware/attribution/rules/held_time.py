@@ -26,6 +26,8 @@ from fairtrial.middleware.attribution.sentences import seconds
 from fairtrial.middleware.attribution.time_limit import Limit
 from fairtrial.middleware.core.records import Blame, Evidence, Grade, PhaseName
 
+ENOUGH: Final = "enough of the limit was left to the trial itself"
+NOT_KNOWN: Final = "whether enough of the limit was left to the trial itself is not known"
 _CITED: Final = 3
 _WORDS: Final = {
     SLOW: "calls slower than the reference expects",
@@ -72,7 +74,7 @@ def undecided(ctx: Context, limit: Limit, timed: Sequence[Event]) -> Event:
         "sentence": told,
         "advice": f"To decide it, run the trial again with a limit of {_s(limit.limit_s + book.infra_s)}, or without "
         "what held it up: if it passes, the lost time was the reason.",
-        "why_present": "enough of the limit was left to the trial itself",
+        "why_present": ENOUGH if enough else NOT_KNOWN,
         "undecided": "Whether it would have been done in time without that is not known",
         "flips_if": "turns to infra, suspected, if the trial passes without that; to the model if not",
         "evidence": proof,

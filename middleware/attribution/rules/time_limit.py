@@ -30,7 +30,7 @@ from fairtrial.middleware.attribution.held_up import DISPATCH, PULL
 from fairtrial.middleware.attribution.ledger import SLOW, STALLED, lengths_s
 from fairtrial.middleware.attribution.questions import no, unknown, yes
 from fairtrial.middleware.attribution.rules import held_time
-from fairtrial.middleware.attribution.rules.held_time import word
+from fairtrial.middleware.attribution.rules.held_time import ENOUGH, NOT_KNOWN, word
 from fairtrial.middleware.attribution.seen import AttemptSeen
 from fairtrial.middleware.attribution.sentences import fill, seconds
 from fairtrial.middleware.attribution.time_limit import Limit, named_early
@@ -138,7 +138,7 @@ def _eaten(ctx: Context, limit: Limit, timed: Sequence[Event]) -> Event:
         "advice": _advice(ctx, limit),
         "flips_if": flips,
         "undecided": undecided,
-        "why_present": "enough of the limit was left to the trial itself",
+        "why_present": ENOUGH if differs.answer is Answer.NO else NOT_KNOWN,
     }
     if base is not None:
         return replace(base, ended_or_distorted=yes(ids) if ids else base.ended_or_distorted, **fields)  # type: ignore[arg-type]

@@ -197,6 +197,25 @@ SCENARIOS: Final = (
         dear=True,
     ),
     boxed(
+        "loop-at-quota-until-the-limit",
+        "look-alike",
+        Kind.LOOK_ALIKE,
+        "an endless loop of the model's at a twentieth of a processor, until timeout(1) ends the agent after 10 s",
+        shell("while :; do :; done"),
+        why="VERDICTS 8: endless loops; 4: throttling is in the ledger, a need that nobody knows: indeterminate",
+        right=Right(
+            blame=of(Blame.INDETERMINATE, Blame.MODEL),
+            grade="open",
+            ended=("container.cpu_throttled", Grade.PROVED, 1),
+            ended_as=EndedAs.HARNESS_TIMEOUT,
+        ),
+        command=(
+            *("timeout", "10", "%python%", "%agent%", "--image", "%image%", "--name", "%box%"),
+            *box(f"{SMALL} --cpus 0.05"),
+        ),
+        dear=True,
+    ),
+    boxed(
         "tool-host-dead",
         "harness",
         Kind.OTHER,

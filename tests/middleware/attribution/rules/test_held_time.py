@@ -32,6 +32,7 @@ def test_a_limit_that_only_throttling_explains_is_nobodys_and_the_evidence_is_na
     assert "which its own processes may have brought about" in verdict.sentence
     assert [e.source for e in verdict.evidence] == ["collector.cgroup"]
     assert (verdict.ended_as, ended(verdict)) == ("harness.timeout", None)
+    assert "whether enough of the limit was left to the trial itself is not known" in [r.why for r in verdict.present]
 
 
 def test_it_is_present_when_enough_of_the_limit_was_left() -> None:
