@@ -22,7 +22,7 @@ What this module does not do: join the intervals (`ledger.py`), judge (`rules/ti
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -183,16 +183,11 @@ def _idle(case: Case, container_id: str | None, since: int, until: int) -> bool:
 
 def _idle_box(container: ContainerCase, since: int, until: int) -> bool | None:
     """None where no readings lie around that time, or they do not tell."""
-    before: CgroupReading | None = None
-    after: CgroupReading | None = None
-    for placed, value in container.readings:
-        if placed.at_ns <= since:
-            before = value
-        elif placed.at_ns >= until:
-            after = value
-            break
-    if before is None or after is None:
+    read = container.readings
+    last, first = bisect_right(read, since, key=_at_ns) - 1, bisect_left(read, until, key=_at_ns)
+    if last < 0 or first >= len(read):
         return None
+    before, after = read[last][1], read[first][1]
     worked_s = _moved(before.cpu_used, after.cpu_used)
     if worked_s is None:
         return None
@@ -206,6 +201,10 @@ def _idle_box(container: ContainerCase, since: int, until: int) -> bool | None:
     kills = (after.oom_kill or 0) - (before.oom_kill or 0)
     busy_s = max(worked_s, *(s for s in lost if s is not None), 0.0)
     return busy_s < _IDLE * (until - since) / 1e9 and hits <= 0 and kills <= 0
+
+
+def _at_ns(read: tuple[Placed, CgroupReading]) -> int:
+    return read[0].at_ns
 
 
 def _moved(before: float | None, after: float | None) -> float | None:

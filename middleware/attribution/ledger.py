@@ -70,8 +70,9 @@ class Book:
         """Without those that may be the trial's own doing."""
         if not self.own_perhaps:
             return self.spans
+        own = {cause: set(spans) for cause, spans in self.own_perhaps.items()}
         kept = {
-            cause: [span for span in spans if span not in self.own_perhaps.get(cause, ())]
+            cause: [span for span in spans if span not in own[cause]] if cause in own else spans
             for cause, spans in self.spans.items()
         }
         return {cause: spans for cause, spans in kept.items() if spans}
