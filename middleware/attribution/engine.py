@@ -48,6 +48,7 @@ from fairtrial.middleware.attribution.rules import (
     slowness,
     task,
     time_limit,
+    tool_limit,
     unknown_outside,
 )
 from fairtrial.middleware.attribution.sentences import capital, clean, count, listed, signal_name, steps
@@ -90,6 +91,7 @@ RULES: Final[tuple[Callable[[Context], list[Event]], ...]] = (
     service_died.find,
     runtime.find,
     time_limit.find,
+    tool_limit.find,
     unknown_outside.find,
     task.find,
 )

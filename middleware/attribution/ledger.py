@@ -4,17 +4,18 @@ In: the turns of a trial and what failed in them, the limit that fired, the yard
 cause, and the `Ledger` of the record, seconds.  Charged: failed attempts that were not the client's or the operator's
 own doing, the waits after them (up to the limit when they were still open), silences of the upstream at least as long
 as a stall, and of a whole call what it took above the p95 of a frozen reference.  Without a reference a whole call is
-not charged, and the record says so.  A ledger never proves anything by itself (`rules/time_limit.py`).
-Not charged: throttling and reclaim (a busy loop of the model's is throttled as well), waits for images and containers
-(they lie before the agent's window).
+not charged, and the record says so; and what held the trial up outside its calls (`held_up.py`): exec dispatch, making
+containers, pulling images, throttling.  Intervals that may be the trial's own doing are in the union and are kept apart
+as well, since nobody can be blamed for them.  A ledger never proves anything by itself (`rules/time_limit.py`).
+Not charged: reclaim (a program that needs more memory than it has brings it about), a scheduler's queue (no source).
 
 **Source:** design page VERDICTS.md section 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -22,6 +23,7 @@ from fairtrial.middleware.attribution.calls import Trouble, Turn
 from fairtrial.middleware.attribution.case import Case
 from fairtrial.middleware.attribution.events import Standing
 from fairtrial.middleware.attribution.faults import silence_inside_s
+from fairtrial.middleware.attribution.held_up import HeldUp, held_up
 from fairtrial.middleware.attribution.seen import AttemptSeen
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.time_limit import Limit
@@ -34,7 +36,6 @@ Interval = tuple[int, int]
 
 STALLED: Final = "model_api.stalled"
 SLOW: Final = "model_api.slow"
-DISPATCH: Final = "runtime.daemon_fault"
 _CHARGED: Final = frozenset({Blame.INFRA, Blame.FAIRTRIAL})
 
 
@@ -54,10 +55,32 @@ class Book:
     """The time that model calls filled, whole or not."""
     uncharged: int
     """Whole calls that no reference measures."""
+    own_perhaps: dict[str, list[Interval]] = field(default_factory=dict[str, list[Interval]])
+    """Those of `spans` that may be the trial's own doing, by cause."""
+    held: tuple[HeldUp, ...] = ()
+    """What held it up outside its calls, in the window."""
 
     @property
     def infra_s(self) -> float:
+        """All outside intervals, s."""
         return union_s(span for spans in self.spans.values() for span in spans)
+
+    @property
+    def sure_spans(self) -> dict[str, list[Interval]]:
+        """Without those that may be the trial's own doing."""
+        if not self.own_perhaps:
+            return self.spans
+        own = {cause: set(spans) for cause, spans in self.own_perhaps.items()}
+        kept = {
+            cause: [span for span in spans if span not in own[cause]] if cause in own else spans
+            for cause, spans in self.spans.items()
+        }
+        return {cause: spans for cause, spans in kept.items() if spans}
+
+    @property
+    def sure_s(self) -> float:
+        """Outside intervals that are surely not the trial's own doing, s."""
+        return union_s(span for spans in self.sure_spans.values() for span in spans)
 
     def before_s(self, at_ns: int) -> float:
         """Outside time before a moment, s."""
@@ -65,7 +88,12 @@ class Book:
 
     @property
     def by_cause(self) -> dict[str, float]:
-        return {cause: union_s(spans) for cause, spans in sorted(self.spans.items()) if spans}
+        return lengths_s(self.spans)
+
+
+def lengths_s(spans: Mapping[str, Sequence[Interval]]) -> dict[str, float]:
+    """Cause to the length of the union of its intervals, s."""
+    return {cause: union_s(of_cause) for cause, of_cause in sorted(spans.items()) if of_cause}
 
 
 def open_book(
@@ -119,6 +147,12 @@ def open_book(
                     uncharged += 1
                 elif over > 0:
                     charge(SLOW, attempt.ended_ns - round(over * 1e9), attempt.ended_ns, attempt.placed.id)
+    held = tuple(one for one in held_up(case) if min(one.until_ns, end) > max(one.since_ns, begin))
+    own_perhaps: dict[str, list[Interval]] = {}
+    for one in held:
+        charge(one.cause, one.since_ns, one.until_ns, one.placed.id)
+        if not one.sure:
+            own_perhaps.setdefault(one.cause, []).append((max(one.since_ns, begin), min(one.until_ns, end)))
     first_open = min(opened, default=None)
     return Book(
         window=(begin, end),
@@ -130,6 +164,8 @@ def open_book(
             (max(a.started_ns, begin), min(a.ended_ns, end)) for t in turns for a in t.attempts if a.ended_ns > begin
         ),
         uncharged=uncharged,
+        own_perhaps=own_perhaps,
+        held=held,
     )
 
 
@@ -143,6 +179,7 @@ def record(case: Case, book: Book, *, limit: Limit | None, yardsticks: Yardstick
         elapsed=round(limit.elapsed_s, 6) if limit is not None else elapsed,
         need=yardsticks.need_s,
         infra_seconds=book.infra_s,
+        undecided_seconds=round(book.infra_s - book.sure_s, 6) or None,
         by_cause=book.by_cause,
         calls_seconds=book.calls_s,
         reference=yardsticks.reference.source if yardsticks.reference is not None else None,

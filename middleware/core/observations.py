@@ -533,6 +533,10 @@ class DoorExec(Value, frozen=True, kw_only=True):
     """As in `DoorContainer`."""
     started_wall_ns: int | None = None
     dispatch_delay: float | None = None
+    created_wall_ns: int | None = None
+    """When the client asked for it to be made, before it asked for its start."""
+    create_delay: float | None = None
+    """From that request to the engine's answer."""
     duration: float | None = None
     stdin: int | None = None
     stdout: int | None = None

@@ -458,6 +458,10 @@ class Ledger(Record, frozen=True, kw_only=True):
     """By what whole calls were measured; None: by nothing, so what they took was not charged."""
     calls_without_reference: int | None = None
     """Whole calls that were not charged, because the reference knows none of their kind."""
+    undecided_seconds: float | None = None
+    """The part of `infra_seconds` that only intervals fill of which the trial's own processes may be the reason
+    (throttling; an engine that was slow to answer about a busy box).  Nobody is blamed for them.  None: there
+    is none."""
 
 
 class Answers(Record, frozen=True, kw_only=True):

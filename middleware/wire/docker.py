@@ -104,6 +104,9 @@ class _Exec:
     text_digest: str | None
     plumbing: bool | None
     tty: bool | None
+    asked_ns: int
+    """When the client asked for it to be made."""
+    answered_ns: int | None
 
 
 @dataclass(slots=True)
@@ -288,6 +291,8 @@ class DockerTracker:
             text_digest=None if text is None else text_digest(text),
             plumbing=is_plumbing(argv or None, None, ()),
             tty=asked.Tty,
+            asked_ns=call.started_ns,
+            answered_ns=call.answered_ns,
         )
         while len(self._execs) > _MAX_EXECS:
             self._execs.popitem(last=False)
@@ -319,6 +324,8 @@ class DockerTracker:
                 error=_refusal(call),
                 started_wall_ns=self._clock.wall_at(call.started_ns),
                 dispatch_delay=_seconds(call.started_ns, call.answered_ns),
+                created_wall_ns=None if known is None else self._clock.wall_at(known.asked_ns),
+                create_delay=None if known is None else _seconds(known.asked_ns, known.answered_ns),
                 duration=_seconds(call.started_ns, t_ns) if call.tunnel else None,
                 stdin=counted.stdin,
                 stdout=counted.stdout,

@@ -67,6 +67,8 @@ def test_an_ordinary_end_is_the_processes(through: Through) -> None:
     (seen,) = through.execs()
     assert (seen.ended_by, seen.stdout, seen.stderr, seen.stdin, seen.raw) == ("process", 4, 4, 0, 0)
     assert seen.dispatch_delay is not None
+    assert seen.create_delay is not None
+    assert seen.create_delay > 0
     assert seen.duration is not None
     assert 0 < seen.dispatch_delay <= seen.duration < LIMIT_S
 

@@ -3,11 +3,12 @@
 Recognises: a limit that is known to have fired (`time_limit.py`), of which outside intervals took at least a tenth
 (`ledger_share`).  Blame then goes to the largest of them: `suspected` when what was left to the trial is less than
 passed trials of its task needed, `indeterminate` when nobody knows that need, `proved` only when one outside interval
-as long as that share was still open as the limit fired and had begun while progress was normal.  Also: a limit shorter
+as long as that share was still open as the limit fired and had begun while progress was normal.  Where only intervals
+that may be the trial's own doing make up that share, nobody is blamed (`held_time.py`).  Also: a limit shorter
 than passed trials of the task needed (`harness.timeout`), and a time-out that the harness names although its own limit
 had time left by our clock (`harness.inner_timeout`).
 Deliberately does not: take the limit itself for an outside event (it is `ended_as`), charge long output, own sleeps,
-endless loops or throttling, or prove anything from a sum of delays.
+endless loops, or throttling to the infrastructure, or prove anything from a sum of delays.
 How it can be wrong: a reference of a quiet hour makes a busy one look slow, so slow calls are only ever `suspected`; an
 upstream that is silent because the model writes a long reply without streaming is not charged at all.  The cost of a
 false alarm is one trial run again.
@@ -25,18 +26,23 @@ from fairtrial.middleware.attribution.call_events import surely_the_agents
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.faults import READ_S
-from fairtrial.middleware.attribution.ledger import SLOW, STALLED
+from fairtrial.middleware.attribution.held_up import DISPATCH, PULL
+from fairtrial.middleware.attribution.ledger import SLOW, STALLED, lengths_s
 from fairtrial.middleware.attribution.questions import no, unknown, yes
+from fairtrial.middleware.attribution.rules import held_time
+from fairtrial.middleware.attribution.rules.held_time import ENOUGH, NOT_KNOWN, word
 from fairtrial.middleware.attribution.seen import AttemptSeen
 from fairtrial.middleware.attribution.sentences import fill, seconds
 from fairtrial.middleware.attribution.time_limit import Limit, named_early
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.clock import rfc3339
-from fairtrial.middleware.core.records import Blame, Evidence, Grade, PhaseName, Trust
+from fairtrial.middleware.core.records import Answer, Blame, Evidence, Grade, PhaseName, Trust
 
 _OWN_END: Final = frozenset({"operator.cancelled"})
 """What a limit that fired explains: whoever set it sent the signal."""
 _CITED: Final = 3
+_NOT_BY_TIME: Final = frozenset({DISPATCH, PULL})
+"""Their own rules tell of an engine or a pull that failed; how long that took does not weigh it."""
 
 
 def find(ctx: Context) -> list[Event]:
@@ -53,22 +59,27 @@ def weigh(ctx: Context, events: Sequence[Event]) -> list[Event]:
     if limit is None:
         return [*events, *_slow_present(ctx)]
     kept = [e for e in events if e.cause not in _OWN_END]
-    timed = [e for e in kept if e.cause in ctx.book.spans and e.blame in {Blame.INFRA, Blame.FAIRTRIAL}]
+    of_time = set(ctx.book.spans) - _NOT_BY_TIME
+    timed = [e for e in kept if e.cause in of_time and e.blame in {Blame.INFRA, Blame.FAIRTRIAL}]
     rest = [e for e in kept if e not in timed]
-    share = ctx.book.infra_s / limit.limit_s
-    if share < ctx.thresholds.ledger_share:
+    if ctx.book.infra_s / limit.limit_s < ctx.thresholds.ledger_share:
         why = f"outside intervals took {_s(ctx.book.infra_s)} of the limit of {_s(limit.limit_s)}"
         weighed = [_without_weight(e, why, ctx.thresholds.ledger_share) for e in timed]
         short = _short(ctx, limit)
         return [*rest, *weighed, *([short] if short is not None else []), *_slow_present(ctx)]
-    chosen = _eaten(ctx, limit, timed)
+    chosen = None
+    if ctx.book.sure_s / limit.limit_s >= ctx.thresholds.ledger_share:
+        chosen = _eaten(ctx, limit, timed)
+    if ctx.book.own_perhaps and (chosen is None or chosen.outcome_differs.answer is Answer.NO):
+        chosen = held_time.undecided(ctx, limit, timed)
+    assert chosen is not None
     others = [e for e in timed if e.cause != chosen.cause]
     return [*rest, *(replace(e, outcome_differs=no(e.happened.by)) for e in others), chosen]
 
 
 def left_s(ctx: Context, limit: Limit) -> float:
-    """The time that the limit left to the trial itself, s."""
-    return max(0.0, limit.elapsed_s - ctx.book.infra_s)
+    """The time that the limit left to the trial itself, s; what may be its own doing is its own."""
+    return max(0.0, limit.elapsed_s - ctx.book.sure_s)
 
 
 def said_of(ctx: Context, limit: Limit) -> str:
@@ -81,16 +92,17 @@ def said_of(ctx: Context, limit: Limit) -> str:
 def _eaten(ctx: Context, limit: Limit, timed: Sequence[Event]) -> Event:
     """The largest member of the union, as the event that decides or may decide."""
     book = ctx.book
-    by_cause = book.by_cause
+    by_cause = lengths_s(book.sure_spans)
     open_long = _open(ctx, limit)
     largest = max(by_cause, key=lambda c: (by_cause[c], c))
     cause_name = book.open_cause if open_long and book.open_cause is not None else largest
     cause = CAUSES[cause_name]
     ids = book.ids.get(cause_name, [])[:_CITED]
     own, need = left_s(ctx, limit), ctx.yardsticks.need_s
+    taken = book.sure_s
     told = (
         f"The time limit of {_s(limit.limit_s)} fired ({limit.source}) after outside intervals had taken "
-        f"{_s(book.infra_s)} of it, most of it {_word(cause_name)} ({_s(by_cause[cause_name])})."
+        f"{_s(taken)} of it, most of it {word(cause_name)} ({_s(by_cause[cause_name])})."
     )
     undecided = None
     if open_long and book.open_since_ns is not None:
@@ -111,7 +123,7 @@ def _eaten(ctx: Context, limit: Limit, timed: Sequence[Event]) -> Event:
         differs, best = unknown(ids), Grade.SUSPECTED
         flips = f"turns to the model if passed trials of this task needed less than {_s(own)} (p90 of "
         flips += f"{ctx.yardsticks.need_trials} trials: {_s(need)}), or if ledger_share were above "
-        flips += f"{book.infra_s / limit.limit_s:.2f}"
+        flips += f"{taken / limit.limit_s:.2f}"
     else:
         told += f" {_s(own)} were left to the trial itself: enough, since trials of this task that passed needed "
         told += f"{_s(need)}."
@@ -126,17 +138,19 @@ def _eaten(ctx: Context, limit: Limit, timed: Sequence[Event]) -> Event:
         "advice": _advice(ctx, limit),
         "flips_if": flips,
         "undecided": undecided,
-        "why_present": "enough of the limit was left to the trial itself",
+        "why_present": ENOUGH if differs.answer is Answer.NO else NOT_KNOWN,
     }
     if base is not None:
         return replace(base, ended_or_distorted=yes(ids) if ids else base.ended_or_distorted, **fields)  # type: ignore[arg-type]
     placed = [a for t in ctx.turns for a in t.attempts if a.placed.id in ids]
+    held = next((h for h in book.held if h.placed.id in ids), None)
+    first = placed[0].placed if placed else held.placed if held is not None else None
     return Event(
         cause=cause.name,
         blame=Blame.FAIRTRIAL if cause.name.startswith("observer.") else Blame.INFRA,
         standing=standing,
         ends_call=False,
-        step=placed[0].placed.step if placed else None,
+        step=first.step if first is not None else None,
         phase=PhaseName.AGENT,
         at_ns=placed[0].started_ns if placed else limit.since_ns,
         happened=yes(ids),
@@ -152,7 +166,8 @@ def _eaten(ctx: Context, limit: Limit, timed: Sequence[Event]) -> Event:
                 claim=f"took {_s(a.length_s)}, a part of which is charged to {cause.name}",
             )
             for a in placed
-        ),
+        )
+        or held_time.cited(book.held, cause.name),
         **fields,  # type: ignore[arg-type]
     )
 
@@ -281,21 +296,6 @@ def _slow_present(ctx: Context) -> list[Event]:
 def _advice(ctx: Context, limit: Limit) -> str:
     more = _s(limit.limit_s + ctx.book.infra_s)
     return f"To decide it, run the trial again with a limit of {more}: if it passes, the lost time was the reason."
-
-
-def _word(cause: str) -> str:
-    words = {
-        SLOW: "calls slower than the reference expects",
-        "model_api.stalled": "silence of the model API",
-        "model_api.overloaded": "an overloaded model API",
-        "model_api.rate_limited": "a rate limit",
-        "model_api.server_error": "errors of the model API",
-        "model_api.unreachable": "a model API that could not be reached",
-        "model_api.truncated": "replies that were cut",
-        "gateway.error": "errors of a gateway",
-        "observer.lag": "fairtrial's own lag",
-    }
-    return words.get(cause, cause)
 
 
 def _s(length_s: float) -> str:

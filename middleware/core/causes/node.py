@@ -54,7 +54,8 @@ NODE: Final = (
         SUSPECTED,
         "The container engine {what} in step {step}, and no command of the trial worked in a container afterwards.",
         "Look why (journalctl -u docker, at {at}), then run the trial again.",
-        note="suspected at best, since an agent with access to the engine can end it",
+        note="suspected at best, since an agent with access to the engine can end it; also, when a limit "
+        "fired, the time that it took to start commands",
         sources=EVENTS,
         built=True,
     ),

@@ -90,7 +90,10 @@ def test_an_exec_has_its_command_its_times_its_bytes_and_its_end() -> None:
     assert one.text_digest == text_digest("make test")
     assert (one.stdin, one.stdout, one.stderr) == (0, 7, 2)
     assert (one.tty, one.detached, one.status, one.plumbing) == (False, False, 101, False)
-    assert one.dispatch_delay == 2.0
+    assert (one.dispatch_delay, one.create_delay) == (2.0, 3.0)
+    assert one.created_wall_ns is not None
+    assert one.started_wall_ns is not None
+    assert one.created_wall_ns < one.started_wall_ns
     assert one.duration == 5.0
     assert one.ended_by == "process"
     assert door.kept[0].subject.exec == EXEC

@@ -12,6 +12,7 @@ from fairtrial.middleware.core.observations import TrialStarted
 from fairtrial.middleware.core.records import Limits, Outcome, Phase, PhaseName, TimeLimits, Verdict
 from fairtrial.middleware.core.yardsticks import NO_YARDSTICKS, Reference, Yardsticks
 from fairtrial.middleware.steps.placed import Assembly
+from tests.middleware.attribution.delays import IDLE, dispatched, pulled, throttled
 from tests.middleware.attribution.scene import Scene, ended, summary
 
 MODEL = "claude-test"
@@ -141,6 +142,82 @@ def test_a_silence_that_may_be_another_sides_is_not_proved(facts: dict[str, obje
     """Near-miss: our lag, a client that did not read, a way that was never open, an unfinished request."""
     verdict = judged(silent_to_the_end(**facts))
     assert (verdict.blame, verdict.grade) != ("infra", "proved")
+
+
+# --- the engine and the box -----------------------------------------------------------------------------------------
+
+
+def boxed() -> Scene:
+    told = under()
+    told.also |= IDLE
+    return told.read("baseline")
+
+
+def test_commands_that_an_engine_was_slow_to_start_are_suspected_when_the_time_would_have_sufficed() -> None:
+    told = boxed().call()
+    for _ in range(3):
+        dispatched(told, 16.0).call()
+    verdict = judged(until(told), yardsticks(need=80))
+    assert summary(verdict)[:3] == ("infra", "suspected", "runtime.daemon_fault")
+    assert "a container engine that was slow to answer (45 s)" in verdict.sentence
+    assert (verdict.ended_as, ended(verdict)) == ("harness.timeout", None)
+    assert verdict.ledger.by_cause == {"runtime.daemon_fault": pytest.approx(45)}
+    assert verdict.ledger.undecided_seconds is None
+    assert verdict.evidence
+
+
+def test_an_engine_that_was_slow_in_passing_is_not_infra() -> None:
+    """Near-miss: 8 s of 100 s."""
+    verdict = judged(until(dispatched(boxed().call(), 9.0).call()), yardsticks(need=80))
+    assert verdict.blame == "model"
+
+
+def test_an_engine_that_was_slow_about_a_box_that_the_model_fills_blames_nobody() -> None:
+    told = boxed().call()
+    dispatched(told, 50.0)
+    told.also["cpu_used"] = 48.0
+    verdict = judged(until(told.call()), yardsticks(need=80))
+    assert (verdict.blame, verdict.cause) == ("indeterminate", None)
+    assert verdict.ledger.undecided_seconds == pytest.approx(49)
+
+
+def test_a_pull_inside_the_limit_whose_need_nobody_knows_is_indeterminate() -> None:
+    verdict = judged(until(pulled(boxed(), 40.0).call().ran(0).call()))
+    assert verdict.blame == "indeterminate"
+    assert "pulling an image (40 s)" in verdict.sentence
+
+
+@pytest.mark.parametrize("need, blame", [(80, "indeterminate"), (None, "indeterminate"), (30, "model")])
+def test_throttling_is_nobodys_whatever_it_took_and_nothing_when_enough_was_left(
+    need: float | None, blame: str
+) -> None:
+    """Look-alike: an endless loop of the model's at its quota loses as much as an honest build."""
+    told = throttled(boxed().call(), 60.0, counted=50.0, psi_cpu=50.0, cpu_used=11.0)
+    verdict = judged(until(told.ran(0).call()), yardsticks(need=need))
+    assert verdict.blame == blame
+    assert verdict.ledger.by_cause == {"container.cpu_throttled": pytest.approx(50)}
+    assert verdict.ledger.infra_seconds == pytest.approx(50)
+    assert verdict.ledger.undecided_seconds == pytest.approx(50)
+
+
+def test_throttling_below_a_tenth_of_the_limit_is_the_models() -> None:
+    told = throttled(boxed().call(), 60.0, counted=9.0, psi_cpu=9.0, cpu_used=50.0)
+    assert judged(until(told.call()), yardsticks(need=95)).blame == "model"
+
+
+def test_throttling_does_not_add_to_a_delay_that_it_overlaps() -> None:
+    told = dispatched(boxed().call(), 41.0, then=0.0)
+    told.also |= {"cpu_throttled": 41.0, "psi_cpu": 41.0}
+    book = judged(until(told.call()), yardsticks(need=80)).ledger
+    assert sum(book.by_cause.values()) == pytest.approx(81)
+    assert book.infra_seconds == pytest.approx(41)
+
+
+def test_what_is_infras_under_either_reading_of_the_throttling_stays_suspected() -> None:
+    told = throttled(boxed().call(), 30.0, counted=25.0, psi_cpu=25.0)
+    told.call().refused(529, times=2, wait=29.6, error_type="overloaded_error")
+    verdict = judged(until(told.call()), yardsticks(need=80))
+    assert summary(verdict)[:3] == ("infra", "suspected", "model_api.overloaded")
 
 
 # --- slow calls -----------------------------------------------------------------------------------------------------
