@@ -64,7 +64,7 @@ def beside(record: Trial) -> dict[str, object] | None:
         **{name: plain[name] for name in kept},
         "terminated_by": None if ended is None else {name: ended[name] for name in ("cause", "grade")},
         "ruleset": record.ruleset,
-        "fairtrial_version": __version__,
+        "written_by": f"fairtrial {__version__}",
     }
 
 
@@ -81,7 +81,8 @@ def _record(database: sqlite3.Connection, outcome: HarnessOutcome) -> Trial | No
 def _lines(puts: list[Put], notes: list[FileNote]) -> list[str]:
     states = Counter(put.state for put in puts)
     lines = [
-        f"{plural(states['written'], 'verdict')} written, {states['same']} stood there already, {states['left']} left out"
+        f"{plural(states['written'], 'verdict')} written, {states['same']} stood there already, "
+        f"{states['left']} left out"
         if puts
         else "no trial of Harbor's or Inspect's was found"
     ]

@@ -126,9 +126,7 @@ def _inspects(
         changed = _eval(path, ready) if zipfile.is_zipfile(path) else _json_log(path, ready)
     except (*UNPACK_ERRORS, msgspec.MsgspecError, NotSpliced) as error:
         return puts + left(dict.fromkeys(ready, _why(error)))
-    return puts + [
-        Put(file=file, label=outcomes[i].label, state="written" if i in changed else "same") for i in ready
-    ]
+    return puts + [Put(file=file, label=outcomes[i].label, state="written" if i in changed else "same") for i in ready]
 
 
 def _json_log(path: Path, ready: dict[str, dict[str, object]]) -> set[str]:

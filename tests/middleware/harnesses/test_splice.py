@@ -65,7 +65,7 @@ def test_elements_of_a_list_are_met_by_their_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    "text, said",
     [
         ('{"extra": {"fairtrial": {"note": "mine"}}}', "fairtrial did not write"),
         ('{"extra": {"fairtrial": "mine"}}', "fairtrial did not write"),
