@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fairtrial.middleware.core.observations import HarnessOutcome
-from fairtrial.middleware.harnesses import beside
 from fairtrial.middleware.harnesses.beside import put_beside
+from fairtrial.middleware.harnesses.splice import put
 from tests.middleware.harnesses.real import DATA
 
 OURS: dict[str, object] = {"schema": "fairtrial.beside/1", "blame": "infra"}
@@ -38,14 +38,12 @@ def test_a_sentence_in_the_place_of_a_verdict_leaves_the_file(trajectory: Path) 
 def test_a_file_that_its_harness_wrote_to_meanwhile_is_the_harnesss(
     trajectory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really = beside.put
-
     def meanwhile(*arguments: object) -> object:
         with trajectory.open("a") as file:
             file.write("\n")
-        return really(*arguments)  # type: ignore[arg-type]
+        return put(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(beside, "put", meanwhile)
+    monkeypatch.setattr("fairtrial.middleware.harnesses.beside.put", meanwhile)
     (done,), _ = put_beside(trajectory, lambda _: OURS)
     assert done.state == "left" and "changed by somebody else" in done.said
     assert "fairtrial" not in json.loads(trajectory.read_text()).get("extra", {})
@@ -60,11 +58,11 @@ def test_one_sample_of_a_log_may_get_a_verdict_and_the_other_not(name: str, tmp_
         return OURS if outcome.label == "hello/hello/1" else "was not imported"
 
     done, _ = put_beside(log, of)
-    assert {put.label: (put.state, put.said) for put in done} == {
+    assert {one.label: (one.state, one.said) for one in done} == {
         "hello/hello/1": ("written", ""),
         "hello/never/1": ("left", "was not imported"),
     }
-    assert {put.state for put in put_beside(log, of)[0]} == {"same", "left"}
+    assert {one.state for one in put_beside(log, of)[0]} == {"same", "left"}
 
 
 def test_a_folder_with_both_harnesses_is_written_whole(trajectory: Path) -> None:
@@ -74,7 +72,7 @@ def test_a_folder_with_both_harnesses_is_written_whole(trajectory: Path) -> None
     (agent.parent / "trial.log").write_text("")
     shutil.copy(DATA / "inspect" / "ok.eval", trajectory.parent)
     done, notes = put_beside(trajectory.parent, lambda _: OURS)
-    assert sorted((put.file, put.state) for put in done) == [
+    assert sorted((one.file, one.state) for one in done) == [
         ("job/trial__x/agent/trajectory.json", "written"),
         ("ok.eval", "written"),
         ("ok.eval", "written"),
