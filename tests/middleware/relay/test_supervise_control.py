@@ -93,3 +93,30 @@ def test_without_the_option_there_is_no_address_and_the_commands_own_option_is_n
     )
     assert done.stdout == "[] ['--control']\n"
     assert json.loads(record.read_text())["booked"] == []
+
+
+def test_a_successor_of_a_killed_observer_hears_what_is_said(tmp_path: Path) -> None:
+    # The observer is the only other child of the run process, which is the command's parent.
+    kill = """
+import os, signal, time
+run = os.getppid()
+def others():
+    found = set()
+    for name in os.listdir("/proc"):
+        try:
+            stat = open(f"/proc/{name}/stat").read() if name.isdigit() else ""
+        except OSError:
+            continue
+        if stat and stat.rpartition(")")[2].split()[:2][1] == str(run) and stat.rpartition(")")[2].split()[0] != "Z":
+            found.add(int(name))
+    return found - {os.getpid()}
+first = others()
+for pid in first:
+    os.kill(pid, signal.SIGKILL)
+while not others() - first:
+    time.sleep(0.02)
+"""
+    _, trial = run(tmp_path, kill + SAYS, "--control")
+    (booked,) = trial.booked
+    assert (booked.harness, booked.outcome) == ("control", Outcome.PASSED)
+    assert trial.coverage.gaps
