@@ -68,6 +68,7 @@ from fairtrial.middleware.wire.session import KeyDigest
 
 if TYPE_CHECKING:
     from fairtrial.middleware.harnesses.keep import Keeper
+    from fairtrial.middleware.observer.control import ControlPage
 
 FINISH_PLAIN_S: Final = 0.05
 FINISH_STRUCK_S: Final = 0.6
@@ -90,9 +91,10 @@ STDOUT: Final = "-"
 class Observer:
     """Reads one feed and hands its records to the trial."""
 
-    def __init__(self, link: socket.socket, journal: Journal) -> None:
+    def __init__(self, link: socket.socket, journal: Journal, control: socket.socket | None = None) -> None:
         self._link = link
         self._journal = journal
+        self._control = control
         self._trial: ObservedTrial | None = None
 
     async def run(self) -> None:
@@ -106,7 +108,7 @@ class Observer:
     async def _take(self, record: feed.Record) -> bool:
         if self._trial is None:
             if record.kind == feed.Kind.HELLO:
-                self._trial = ObservedTrial(parse_hello(record.payload), self._link, self._journal)
+                self._trial = ObservedTrial(parse_hello(record.payload), self._link, self._journal, self._control)
                 await self._trial.start()
             return False
         if record.kind == feed.Kind.BYE:
@@ -123,8 +125,13 @@ class Observer:
 class ObservedTrial:
     """The rooms, wired for one trial; its record is an `observer/book.py`."""
 
-    def __init__(self, hello: Hello, link: socket.socket, journal: Journal) -> None:
+    def __init__(
+        self, hello: Hello, link: socket.socket, journal: Journal, control: socket.socket | None = None
+    ) -> None:
         self._hello = hello
+        self._listener = control
+        self._control: ControlPage | None = None
+        self._opening: asyncio.Task[None] | None = None
         self._link = link
         self._journal = journal
         self._exit = TrialEnded()
@@ -208,6 +215,22 @@ class ObservedTrial:
             probe = self._probe_traces(self._traces)
             self._probe = asyncio.get_running_loop().create_task(probe, name="traces-probe")
         await send(self._link, self._journal, feed.Kind.READY, {"pid": os.getpid()})
+        if hello.control is not None and not hello.close_only and self._listener is not None:
+            opening = self._open_control(hello.control, self._listener)
+            self._opening = asyncio.get_running_loop().create_task(opening, name="control")
+
+    async def _open_control(self, token: str, listener: socket.socket) -> None:
+        """Whoever asked before this waits in the socket's queue."""
+        # Late: most runs have no control API, and the packages that it needs cost a moment.
+        from fairtrial.middleware.observer.control import SOURCE, ControlPage
+
+        trial = self._hello.trial
+        try:
+            self._control = ControlPage(trial, token, Source(SOURCE, self._book.take, host=self._host, trial=trial))
+            await self._control.open(listener)
+        except Exception as error:  # noqa: BLE001 - nothing else depends on it
+            self._journal.note(CollectorFailed(label="control", detail=repr(error)))
+            listener.close()
 
     def _started(self) -> TrialStarted:
         hello = self._hello
@@ -337,6 +360,8 @@ class ObservedTrial:
 
     async def finish(self, closed: Literal["normal", "incomplete"]) -> None:
         """Close the books: late evidence, verdict, store, `--json`, answer."""
+        if self._control is not None:
+            self._control.shut()
         trackers = (
             ("door.model", self._tracker),
             ("door.docker", self._engine_tracker),
@@ -503,6 +528,10 @@ class ObservedTrial:
                 await asyncio.to_thread(self._writer.flush, FLUSH_S)
         except (OSError, sqlite3.Error) as error:
             self._journal.note(StoreFailed(label="recover", detail=str(error)))
+        if self._opening is not None:
+            await self._opening
+        if self._control is not None:
+            await self._control.close()
         if self._traces is not None:
             await asyncio.to_thread(self._traces.close)
         if self._collectors is not None:
@@ -546,8 +575,10 @@ def main(arguments: list[str] | None = None) -> int:
         prog="fairtrial-observer", description="Started by `fairtrial run`; not for people."
     )
     parser.add_argument("--feed-fd", type=int, required=True)
+    parser.add_argument("--control-fd", type=int)
     options = parser.parse_args(arguments)
-    asyncio.run(Observer(open_link(options.feed_fd), Journal(sys.stderr)).run())
+    control = None if options.control_fd is None else socket.socket(fileno=options.control_fd)
+    asyncio.run(Observer(open_link(options.feed_fd), Journal(sys.stderr), control).run())
     return 0
 
 

@@ -297,15 +297,16 @@ def _close_orphans(path: Path) -> None:
     """Trials whose run was killed are closed by whoever looks next; a store that cannot be written stays as it is."""
     if not path.exists() or not os.access(path, os.W_OK):
         return
-    quiet = Journal(open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
-    writer = StoreWriter(path, quiet)
-    try:
-        recover_orphans(path, writer, quiet)
-    except (OSError, sqlite3.Error):
-        # The reader that follows meets the same fault and says it in a sentence.
-        return
-    finally:
-        writer.close()
+    with open(os.devnull, "w") as nowhere:
+        quiet = Journal(nowhere)
+        writer = StoreWriter(path, quiet)
+        try:
+            recover_orphans(path, writer, quiet)
+        except (OSError, sqlite3.Error):
+            # The reader that follows meets the same fault and says it in a sentence.
+            return
+        finally:
+            writer.close()
 
 
 @app.command(rich_help_panel=_READ)
@@ -450,11 +451,18 @@ def export(
     jsonl: Annotated[bool, typer.Option("--jsonl", help="Write OTLP JSON lines instead of sending.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="With --jsonl: a file, not the screen.")] = None,
     wait: Annotated[float, typer.Option("--wait", min=0.0, help="Send for at most this long, s.")] = 30.0,
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", help="Put verdicts beside the scores in Harbor's trajectories or Inspect's logs here."),
+    ] = None,
     store: TargetOption = None,
     as_json: JsonOption = False,
 ) -> int:
     """Send stored traces to OTEL_EXPORTER_OTLP_ENDPOINT, or write them:  fairtrial export last --jsonl > t.jsonl"""
     from fairtrial.middleware.cli_export import Choice, export_traces
+
+    if into is not None and (pending or again or jsonl or output is not None):
+        raise UsageError("--into writes verdicts, not traces.", remedy="Give it alone, or with trials or --run.")
 
     with _reading(store) as database:
         chosen = [_one(database, wanted).trial for wanted in trials or []]
@@ -462,6 +470,11 @@ def export(
             chosen += [row.trial for row in list_trials(database, run=run, limit=-1)]
             if not chosen:
                 _leave(_nothing_listed(run, failed=False, others=True))
+        if into is not None:
+            from fairtrial.middleware.cli_beside import write_beside
+
+            every = not trials and run is None
+            return write_beside(database, into, None if every else frozenset(chosen), as_json=as_json)
     choice = Choice(chosen, pending=pending, again=again, jsonl=jsonl, output=output, wait_s=wait, as_json=as_json)
     return export_traces(_store_file(store), choice)
 
@@ -558,12 +571,13 @@ def _revised(store: Path, late: Sequence[str]) -> list[str]:
     """Trials that were closed before this evidence came are judged again; what that changes is a new revision."""
     if not late:
         return []
-    quiet = Journal(open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
-    writer = StoreWriter(store, quiet)
-    try:
-        trials = revise(store, writer, quiet, late)
-    finally:
-        writer.close()
+    with open(os.devnull, "w") as nowhere:
+        quiet = Journal(nowhere)
+        writer = StoreWriter(store, quiet)
+        try:
+            trials = revise(store, writer, quiet, late)
+        finally:
+            writer.close()
     return [
         f"{trial.trial[-12:]}: revision {trial.verdict.revision}, {headline(trial.verdict)}"
         for trial in trials

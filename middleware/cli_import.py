@@ -44,9 +44,9 @@ def import_path(
 
 def _imported(store: Path, harness: str, path: Path, *, run: str | None, thresholds: Thresholds) -> Imported:
     database = open_database(store)
-    quiet = Journal(open(os.devnull, "w"))  # noqa: SIM115 - lives as long as the process
     try:
-        return import_results(database, harness, path, run=run, journal=quiet, thresholds=thresholds)
+        with open(os.devnull, "w") as quiet:
+            return import_results(database, harness, path, run=run, journal=Journal(quiet), thresholds=thresholds)
     finally:
         database.close()
 

@@ -108,8 +108,8 @@ class Summary(Record, frozen=True, kw_only=True):
 
 def summed_up(run: str, trials: Sequence[Trial]) -> Summary:
     """Sum up the records of one run, in any order."""
-    wholes = {told.part_of for trial in trials for told in trial.booked if told.part_of is not None}
-    retried = [t for t in trials if t.booked and all(told.retried for told in t.booked)]
+    wholes = {told.part_of for trial in trials for told in _outside(trial) if told.part_of is not None}
+    retried = [t for t in trials if _outside(t) and all(told.retried for told in _outside(t))]
     left_out = {t.trial for t in retried} | wholes
     counted = [t for t in trials if t.trial not in left_out]
     of_class = {t.trial: class_of(t) for t in counted}
@@ -156,20 +156,25 @@ def imported_only(trial: Trial) -> bool:
     return bool(trial.booked) and not trial.coverage.doors and not trial.coverage.collectors and not trial.command
 
 
+def _outside(trial: Trial) -> list[Booked]:
+    """What was booked by others than the agent itself."""
+    return [told for told in trial.booked if not told.inside]
+
+
 def passed_by_dead_harness(trial: Trial) -> bool:
     """Booked as passed although the agent, or what it ran in, had been ended from outside or had died."""
     if trial.outcome is not Outcome.PASSED:
         return False
-    marks = {mark for told in trial.booked for mark in told.marks}
+    marks = {mark for told in _outside(trial) for mark in told.marks}
     verdict = trial.verdict
     ended = verdict is not None and (verdict.terminated_by is not None or verdict.ended_as in _DEAD_ENDS)
-    crashed = any(told.error == "NonZeroAgentExitCodeError" for told in trial.booked)
+    crashed = any(told.error == "NonZeroAgentExitCodeError" for told in _outside(trial))
     return ended or crashed or bool(marks & _DEAD_MARKS)
 
 
 def _counting(trial: Trial) -> Booked | None:
     """The booked record whose reward counts by the harness's own word."""
-    return next((b for b in trial.booked if b.harness == trial.outcome_source and b.reward_valid is not False), None)
+    return next((b for b in _outside(trial) if b.harness == trial.outcome_source and b.reward_valid is not False), None)
 
 
 def _ended_by_infra(trials: Sequence[Trial]) -> EndedByInfra:
@@ -223,7 +228,7 @@ def _worth(trials: Sequence[Trial], of_class: dict[str, str]) -> list[WorthALook
 
 def _rank(trial: Trial, of_class: str) -> tuple[int, str]:
     """How much a look is worth (0: none), and why."""
-    told = next((b for b in trial.booked if b.harness == trial.outcome_source), None)
+    told = next((b for b in _outside(trial) if b.harness == trial.outcome_source), None)
     counted_against = told is not None and told.scored and told.reward_valid is not False
     verdict = trial.verdict
     if passed_by_dead_harness(trial):

@@ -72,6 +72,8 @@ class Hello(Record, frozen=True, kw_only=True):
     parent_span_id: str | None = None
     tokens: dict[str, str] = {}
     """Trial token -> trial id."""
+    control: str | None = None
+    """The control API's token; the socket that it listens on is inherited."""
     doors: list[DoorInfo] = []
     docker: DockerInfo = DockerInfo()
     oom_kill_at_start: int | None = None

@@ -550,6 +550,8 @@ class Booked(Record, frozen=True, kw_only=True):
     complete: bool = True
     """Every file that tells of it could be read whole."""
     model_calls: int | None = None
+    inside: bool = False
+    """The agent could have written it itself: it counts for nothing."""
 
 
 class Trial(Record, frozen=True, kw_only=True):

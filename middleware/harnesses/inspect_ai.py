@@ -216,6 +216,11 @@ def _parsed(content: Read[bytes], wanted: type[T]) -> Read[T]:
 # --- one sample -------------------------------------------------------------------------------------------------------
 
 
+def identity_of(eval_id: str | None, sample: str | int | None, epoch: int | None) -> str:
+    """What `HarnessOutcome.identity` is for a sample."""
+    return digest(f"{HARNESS}/{eval_id}/{sample}/{epoch or 1}")
+
+
 def _booked(sample: _Sample, log: _Log, name: str, *, whole: bool) -> Booked:
     spec = log.eval or _Spec()
     epoch = sample.epoch or 1
@@ -229,7 +234,7 @@ def _booked(sample: _Sample, log: _Log, name: str, *, whole: bool) -> Booked:
     outcome = HarnessOutcome(
         harness=HARNESS,
         harness_version=spec.packages.inspect_ai,
-        identity=digest(f"{HARNESS}/{spec.eval_id}/{sample.id}/{epoch}"),
+        identity=identity_of(spec.eval_id, sample.id, epoch),
         label=label,
         task=f"{spec.task}/{sample.id}" if spec.task else str(sample.id),
         job=spec.eval_id,

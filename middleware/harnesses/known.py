@@ -21,6 +21,7 @@ from fairtrial.middleware.core.observations import (
     TrialStarted,
     decode,
 )
+from fairtrial.middleware.steps.booked import CONTROL
 from fairtrial.middleware.store.database import observations_of
 from fairtrial.middleware.store.queries import TrialRow
 
@@ -96,6 +97,8 @@ def _take_ids(known: Known, observations: Iterable[Observation]) -> None:
             case ContainerSeen():
                 known.add("containers", value.container_id)
                 known.add("projects", value.labels.get(PROJECT_LABEL, "").lower())
+            case HarnessOutcome() if observation.source == CONTROL:
+                pass  # a name that the agent may have chosen joins nothing
             case HarnessOutcome():
                 known.alone = True
                 known.add("names", value.label)

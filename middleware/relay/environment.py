@@ -205,10 +205,11 @@ def child_environment(
     run: str | None,
     trace: TraceContext,
     proxy: str | None = None,
+    control: str | None = None,
 ) -> ChildEnvironment:
     """The environment of the command.  `door_urls`: door name -> `http://127.0.0.1:PORT/t/TOKEN`; a door that is
     missing there was not opened and its variables stay as they are.  Of a socket door it is `unix://PATH`.
-    `proxy`: the connect door, in whose run there is no other.
+    `proxy`: the connect door, in whose run there is no other.  `control`: the control API's address.
     """
     changes: dict[str, tuple[str, str]] = {}
     for door in plan.doors:
@@ -241,6 +242,8 @@ def child_environment(
     changes["FAIRTRIAL_TRIAL"] = (trial, "programs inside can name the trial; a nested run finds this one")
     if run is not None:
         changes["FAIRTRIAL_RUN"] = (run, "programs inside can name the run")
+    if control is not None:
+        changes["FAIRTRIAL_CONTROL_URL"] = (control, "--control: programs inside can say the trial's outcome")
     variables = dict(environ)
     mutations: list[Mutation] = []
     for name, (value, why) in changes.items():

@@ -8,6 +8,8 @@ end of the socket that feeds it.  `observer_link.py` does the rest.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import resource
 import signal
@@ -21,6 +23,9 @@ from fairtrial.middleware.core.errors import HostError
 OBSERVER: Final = (sys.executable, "-P", "-m", "fairtrial.middleware.app")
 """`-P`: the folder that the agent works in is no place to import from."""
 _FEED_FD: Final = 3
+_CONTROL_FD: Final = 4
+_ABOVE_ALL: Final = 10
+"""Duplicates that must survive the making of those two get this number or a higher one."""
 _LOG_LIMIT_BYTES: Final = 4 << 20
 _MISLEADING: Final = (
     "PYTHONWARNINGS",
@@ -48,6 +53,8 @@ class Launcher(NamedTuple):
     command: Sequence[str]
     environ: Mapping[str, str]
     log: str
+    control: socket.socket | None = None
+    """Listens for the control API; every observer of the run inherits it."""
 
     def launch(self) -> Launched:
         """Start `command --feed-fd 3` in a session of its own: no key and no hang-up of the terminal reaches it.
@@ -55,7 +62,20 @@ class Launcher(NamedTuple):
         It holds none of our descriptors and none that we inherited: a reader of our stdout must not wait for it.
         Raises `HostError`.
         """
-        return _launch(self.command, self.environ, self.log)
+        return _launch(self.command, self.environ, self.log, self.control)
+
+    def close_control(self) -> None:
+        """No observer will answer there any more: who asks is refused instead of kept waiting."""
+        if self.control is not None:
+            self.control.close()
+
+
+def control_listener() -> socket.socket | None:
+    """A socket on loopback that already takes connections, before anybody answers them; None where that is refused."""
+    try:
+        return socket.create_server(("127.0.0.1", 0), backlog=64)
+    except OSError:
+        return None
 
 
 def log_file(state: str) -> str:
@@ -76,21 +96,32 @@ def log_file(state: str) -> str:
     return path
 
 
-def _launch(command: Sequence[str], environ: Mapping[str, str], log: str) -> Launched:
+def _launch(
+    command: Sequence[str], environ: Mapping[str, str], log: str, control: socket.socket | None = None
+) -> Launched:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    passed: tuple[int, ...] = ()
+    if control is not None and control.fileno() >= 0:
+        with contextlib.suppress(OSError):
+            passed = (fcntl.fcntl(control, fcntl.F_DUPFD_CLOEXEC, _ABOVE_ALL),)
     log_flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_DUP2, theirs.fileno(), _FEED_FD),
+        *((os.POSIX_SPAWN_DUP2, descriptor, _CONTROL_FD) for descriptor in passed),
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_OPEN, 1, log, log_flags, 0o600),
         (os.POSIX_SPAWN_DUP2, 1, 2),
         # One above the limit (lowered since it was opened) would make the whole start fail, so it is left open.
-        *((os.POSIX_SPAWN_CLOSE, inherited) for inherited in _inheritable() if _FEED_FD < inherited < _limit()),
+        *(
+            (os.POSIX_SPAWN_CLOSE, inherited)
+            for inherited in _inheritable()
+            if _FEED_FD + len(passed) < inherited < _limit()
+        ),
     ]
     try:
         pid = os.posix_spawn(
             command[0],
-            [*command, "--feed-fd", str(_FEED_FD)],
+            [*command, "--feed-fd", str(_FEED_FD), *(("--control-fd", str(_CONTROL_FD)) if passed else ())],
             _observer_environment(environ),
             file_actions=actions,
             setsid=True,
@@ -106,6 +137,8 @@ def _launch(command: Sequence[str], environ: Mapping[str, str], log: str) -> Lau
         ) from error
     finally:
         theirs.close()
+        for descriptor in passed:
+            os.close(descriptor)
     return Launched(pid, ours)
 
 

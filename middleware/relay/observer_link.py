@@ -287,6 +287,7 @@ class ObserverLink:
     def _lost(self, how: str) -> None:
         self._gone(how)
         if self._ending or self._restarts >= _MAX_RESTARTS:
+            self._launcher.close_control()
             return
         self._restarts += 1
         self._again({"resumed": True}, "observer.restarted")
@@ -300,6 +301,7 @@ class ObserverLink:
             launched = self._launcher.launch()
         except HostError as error:
             self._died_how = str(error)
+            self._launcher.close_control()
             return
         self._take(launched, {**more, "gap_since_ns": since_ns})
         until_ns = clock.mono_ns()

@@ -39,6 +39,7 @@ class Prepared:
     trial: str
     run: str | None
     token: str
+    control_token: str | None
     trace: TraceContext
     runtime: runtime_dir.RuntimeDir
     store: str
@@ -102,6 +103,7 @@ class Prepared:
             "root_span_id": self.trace.root_span_id,
             "parent_span_id": self.trace.parent_span_id,
             "tokens": {self.token: self.trial},
+            "control": self.control_token,
             "docker": self.docker.record(),
             "verbose": options.verbose,
             "quiet": options.quiet,
@@ -181,6 +183,7 @@ def prepare(
             trial=trial,
             run=options.run or environ.get("FAIRTRIAL_RUN") or None,
             token=ids.new_token(),
+            control_token=ids.new_token() if options.control else None,
             trace=environment.trace_context(environ, new_trace_id=ids.new_trace_id(), root_span_id=ids.new_span_id()),
             runtime=runtime,
             store=store,

@@ -64,6 +64,7 @@ class RunOptions:
     store: str | None = None
     json: str | None = None
     gate: bool = False
+    control: bool = False
     require: bool = False
     quiet: bool = False
     verbose: bool = False
@@ -107,6 +108,7 @@ def parse(arguments: Sequence[str]) -> RunOptions:
         store=space.store,
         json=space.json,
         gate=space.gate,
+        control=space.control,
         require=space.require,
         quiet=space.quiet,
         verbose=space.verbose,
@@ -233,6 +235,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--gate",
         action="store_true",
         help="exit 75 when it failed and the event that ended it is proved and may be the infrastructure's",
+    )
+    output.add_argument(
+        "--control",
+        action="store_true",
+        help="let COMMAND say its trial's outcome at FAIRTRIAL_CONTROL_URL: recorded beside, never a proof",
     )
     output.add_argument("--require", action="store_true", help="do not run COMMAND when it cannot be observed")
     loudness = output.add_mutually_exclusive_group()

@@ -200,6 +200,7 @@ class Session:
             run=prepared.run,
             trace=prepared.trace,
             proxy=proxy,
+            control=self._control_url(),
         )
         adapted = settings_files.adapt(self._command, prepared.environ, prepared.findings, self._door_urls)
         if not (prepared.options.adapt or prepared.config.run.adapt):
@@ -234,6 +235,15 @@ class Session:
                 say(note.text)
         if prepared.options.verbose:
             self._list_changes()
+
+    def _control_url(self) -> str | None:
+        token, listener = self._prepared.control_token, self._launcher.control
+        if token is None:
+            return None
+        if listener is None:
+            say("--control: no port on 127.0.0.1 can be opened, so FAIRTRIAL_CONTROL_URL is not set.")
+            return None
+        return f"http://127.0.0.1:{listener.getsockname()[1]}/t/{token}"
 
     def _open_connect_door(self) -> str:
         """The door of `--via connect`; its URL.  Raises `HostError`."""

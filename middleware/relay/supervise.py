@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from fairtrial.middleware.core.errors import CommandError, FairtrialError, OwnBug, UsageError
 from fairtrial.middleware.core.places import state_folder
 from fairtrial.middleware.relay import signals
-from fairtrial.middleware.relay.launcher import OBSERVER, Launched, Launcher, log_file
+from fairtrial.middleware.relay.launcher import OBSERVER, Launched, Launcher, control_listener, log_file
 from fairtrial.middleware.relay.saying import say
 
 if TYPE_CHECKING:
@@ -38,11 +38,15 @@ class Early(NamedTuple):
     failure: FairtrialError | None
 
 
-def begin(environ: Mapping[str, str] | None = None, observer_command: Sequence[str] = OBSERVER) -> Early:
-    """The first thing of a run.  Never raises for what the machine refuses."""
+def begin(
+    environ: Mapping[str, str] | None = None, observer_command: Sequence[str] = OBSERVER, *, control: bool = False
+) -> Early:
+    """The first thing of a run.  Never raises for what the machine refuses.  `control`: with a control API."""
     mask = signals.block()
     environ = dict(os.environ) if environ is None else environ
-    launcher = Launcher(observer_command, environ, log_file(state_folder(environ)))
+    launcher = Launcher(
+        observer_command, environ, log_file(state_folder(environ)), control_listener() if control else None
+    )
     try:
         return Early(mask, environ, launcher, launcher.launch(), None)
     except FairtrialError as error:
@@ -53,7 +57,8 @@ def main(arguments: Sequence[str], *, observer_command: Sequence[str] = OBSERVER
     """`fairtrial run ARGUMENTS`.  A line that cannot be understood ends with status 2."""
     early = None
     if not {"-h", "--help"} & set(arguments):
-        early = begin(observer_command=observer_command)
+        ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        early = begin(observer_command=observer_command, control="--control" in ours)
     from fairtrial.middleware.relay import runopts
 
     try:
@@ -67,7 +72,7 @@ def main(arguments: Sequence[str], *, observer_command: Sequence[str] = OBSERVER
 def run(options: RunOptions, early: Early | None = None, *, observer_command: Sequence[str] = OBSERVER) -> NoReturn:
     """Run the command, observed where possible, and end as it ends."""
     if early is None:
-        early = begin(observer_command=observer_command)
+        early = begin(observer_command=observer_command, control=options.control)
     from fairtrial.middleware.core import clock
     from fairtrial.middleware.relay import child
 

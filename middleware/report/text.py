@@ -151,6 +151,12 @@ def _heading(trial: Trial, width: int) -> Iterable[str]:
         yield f"  started: {trial.started[:19].replace('T', ' ')}Z"
     steps = plural(len(trial.steps), "step")
     yield from wrapped(f"booked: {booked(trial)}{_lasted(trial)}; {steps}; closed: {trial.closed}", width)
+    for told in trial.booked:
+        if told.inside:
+            reward = "" if told.reward is None else f", reward {told.reward:g}"
+            who = printable(told.harness)[:40]
+            said = f"the agent's side says: {told.outcome.value}{reward} ({who}); it counts for nothing"
+            yield from wrapped(said, width)
 
 
 def _lasted(trial: Trial) -> str:

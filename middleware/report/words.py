@@ -34,7 +34,7 @@ def short_id(trial: Trial) -> str:
 
 def booked(trial: Trial) -> str:
     """What was booked: by the harness whose record was imported, else by the exit status alone."""
-    said = next((b for b in trial.booked if b.harness == trial.outcome_source), None)
+    said = next((b for b in trial.booked if b.harness == trial.outcome_source and not b.inside), None)
     if said is not None:
         words = [word for word in (said.error or said.exit_status, _reward(said.reward)) if word]
         why = f" ({', '.join(words)})" if words else ""

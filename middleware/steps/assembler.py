@@ -12,7 +12,7 @@ would have become, and a further call for the same turn stays in it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -57,7 +57,7 @@ from fairtrial.middleware.core.records import (
 )
 from fairtrial.middleware.steps.agents import lineages
 from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_record, changes, fold, seen
-from fairtrial.middleware.steps.booked import Booking
+from fairtrial.middleware.steps.booked import CONTROL, Booking
 from fairtrial.middleware.steps.identity import extends, session_key
 from fairtrial.middleware.steps.placed import Assembly, Placed
 from fairtrial.middleware.steps.roles import assign_roles
@@ -84,7 +84,9 @@ _OUTSIDE_STEPS: Final = frozenset({PhaseName.TEARDOWN, PhaseName.VERIFY, PhaseNa
 
 def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
     """Assemble one trial from the observations of a store or a stream."""
-    selected, unassigned = _select(observations, trial_id)
+    said_inside: dict[tuple[str, int], Observation] = {}
+    selected, unassigned = _select(_without_outcomes_from_inside(observations, trial_id, said_inside), trial_id)
+    inside = Booking.of((o, value) for o in said_inside.values() if (value := decode(o)) is not None)
     own = [pair for pair in selected if not isinstance(pair[1], HarnessOutcome)]
     calls = fold(_attempts(own))
     roles = assign_roles(calls)
@@ -121,7 +123,7 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
         if role != "step"
     ]
     trial = structs.replace(
-        _trial(trial_id, own, records, ends, booking),
+        _trial(trial_id, own, records, ends, booking, inside),
         side_calls=side_calls,
         connections=connections(placed),
         unassigned=unassigned,
@@ -136,6 +138,17 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
 _Decoded = tuple[Observation, Value]
 _ATTEMPTS: Final = frozenset({AttemptStarted, AttemptEnded})
 _STOPS: Final = frozenset({ExecStarted, ExecEnded, ContainerEvent})
+
+
+def _without_outcomes_from_inside(
+    observations: Iterable[Observation], trial_id: str, kept: dict[tuple[str, int], Observation]
+) -> Iterator[Observation]:
+    """All others; this trial's outcomes of trust `inside` go to `kept`."""
+    for observation in observations:
+        if observation.trust is not Trust.INSIDE or observation.kind != HarnessOutcome.kind:
+            yield observation
+        elif observation.subject.trial == trial_id:
+            kept.setdefault((observation.source_id, observation.seq), observation)
 
 
 def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_Decoded], dict[str, int]]:
@@ -368,7 +381,10 @@ def _phase(wall_ns: int, at: int, value: Value, ends: _Ends) -> PhaseName:
 # --- the trial's own fields -----------------------------------------------------------------------------------------
 
 
-def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _Ends, booking: Booking) -> Trial:
+def _trial(
+    trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _Ends, booking: Booking, inside: Booking
+) -> Trial:
+    """`inside`: what the agent could have written itself; shown with what was booked, and used for nothing else."""
     begun = next(((o, v) for o, v in own if isinstance(v, TrialStarted)), None)
     end = next((v for _, v in reversed(own) if isinstance(v, TrialEnded)), None)
     start = begun[1] if begun is not None else TrialStarted()
@@ -376,7 +392,7 @@ def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _End
     if end is not None and (end.exit_code is not None or end.signal is not None):
         outcome = Outcome.PASSED if end.exit_code == 0 and not end.signal else Outcome.FAILED
     outcome, source = booking.outcome(outcome)
-    told = booking.first
+    told = booking.first or inside.first
     alone = begun is None and told is not None
     seen_containers = _containers(own)
     mutations: dict[tuple[str, str | None, str | None], Mutation] = {}
@@ -390,7 +406,8 @@ def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _End
         trial=trial_id,
         name=start.name or (told.label if told is not None and alone else None),
         run=start.run or (told.run if told is not None and alone else None),
-        harness=start.harness or (told.harness if told is not None else None),
+        harness=start.harness
+        or next((each.harness for each in (*booking.all, *inside.all) if each.harness != CONTROL), None),
         task=start.task or next((each.task for each in booking.all if each.task), None),
         try_=start.try_ if start.try_ is not None or told is None else told.try_,
         started=_time(told.started_ns if told is not None and alone else ends.started_ns),
@@ -403,7 +420,7 @@ def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _End
         signal=end.signal if end is not None else None,
         outcome=outcome,
         outcome_source=source,
-        booked=booking.records(),
+        booked=[*booking.records(), *inside.records(inside=True)],
         phases=_told_phases(booking) or _phases(own, ends, outcome),
         environment=structs.replace(
             _environment(begun, seen_containers),

@@ -21,6 +21,8 @@ from fairtrial.middleware.core.records import Booked, Outcome, PhaseName, Trust
 CLOCKS_APART_NS: Final = 2_000_000_000
 """So far may a call lie outside of the harness's agent phase before its clock is taken for another one."""
 
+CONTROL: Final = "control"
+"""The harness of an outcome that came through the control API: nobody knows which program said it."""
 _WORSE: Final = frozenset({Outcome.FAILED, Outcome.ERRORED})
 
 
@@ -95,7 +97,7 @@ class Booking:
             return said.outcome, said.harness
         return by_exit, exit_source
 
-    def records(self) -> list[Booked]:
+    def records(self, *, inside: bool = False) -> list[Booked]:
         """As the trial's record shows it."""
         return [
             Booked(
@@ -114,6 +116,7 @@ class Booking:
                 joined_by=value.joined_by,
                 complete=value.complete,
                 model_calls=value.model_calls,
+                inside=inside,
             )
             for value in self.all
         ]

@@ -83,8 +83,19 @@ def run_under(
 
 
 def read_record(path: Path) -> Trial | None:
-    """The `fairtrial.trial/1` in a file, None when there is no such file."""
-    return msgspec.json.decode(path.read_bytes(), type=Trial) if path.exists() else None
+    """The `fairtrial.trial/1` in a file, None when there is no such file or the run was parted (`fairtrial.run/1`)."""
+    if not path.exists():
+        return None
+    content = path.read_bytes()
+    parted = msgspec.json.decode(content)["schema"] != "fairtrial.trial/1"
+    return None if parted else msgspec.json.decode(content, type=Trial)
+
+
+def attempts_of(store: Path) -> list[AttemptEnded]:
+    """Every attempt that the doors saw end, by its start, whosever it is."""
+    with contextlib.closing(open_database(store, read_only=True)) as database:
+        values = [decode(o) for o in all_observations(database)]
+    return sorted((v for v in values if isinstance(v, AttemptEnded)), key=lambda value: value.started_ns)
 
 
 def fairtrial(*arguments: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:

@@ -14,6 +14,7 @@ from fairtrial.middleware.closing import judged
 from fairtrial.middleware.core.observations import (
     AttemptEnded,
     ContainerSeen,
+    HarnessOutcome,
     Observation,
     OomKill,
     ReplyFacts,
@@ -22,7 +23,7 @@ from fairtrial.middleware.core.observations import (
     TrialStarted,
     Value,
 )
-from fairtrial.middleware.core.records import Blame, EndedAs, Outcome, PhaseName, Trial
+from fairtrial.middleware.core.records import Blame, EndedAs, Outcome, PhaseName, Trial, Trust
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.core.sink import Source, this_host
 from fairtrial.middleware.harnesses.base import Booked
@@ -230,3 +231,16 @@ def test_no_text_of_a_task_or_an_agent_is_stored(database: sqlite3.Connection, t
     stored = record(database, trial or "")
     assert "SECRET-WORDS" not in str(stored)
     assert "SECRET-WORDS" not in "\n".join(database.iterdump())
+
+
+@pytest.mark.parametrize("source", ["control", "import.harbor"])
+def test_a_name_that_the_trial_itself_chose_joins_nothing(database: sqlite3.Connection, source: str) -> None:
+    booked = read("harbor", "harbor/oracle/good__kCa4dET/result.json").booked[0]
+    trial = observed(database, 1, booked, command="sh")
+    kept: list[Observation] = []
+    word = HarnessOutcome(harness="x", identity="x", label=booked.outcome.label, joined_by="trial_id")
+    Source(source, kept.append, host=this_host(), trial=trial).emit(word, trust=Trust.INSIDE)
+    with database:
+        insert_observation(database, kept[0])
+    (result,) = imported(database, "harbor", "harbor/oracle/good__kCa4dET/result.json").trials
+    assert (result.trial == trial) == (source != "control")

@@ -8,10 +8,12 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from fairtrial.middleware.core.config import EndConfig
 from fairtrial.middleware.relay import signals
 from fairtrial.middleware.relay.feed import FeedSender
-from fairtrial.middleware.relay.launcher import Launcher, log_file
+from fairtrial.middleware.relay.launcher import Launcher, control_listener, log_file
 from fairtrial.middleware.relay.observer_link import ObserverLink, Verdict
 from tests.middleware.relay.running import ROOT
 
@@ -93,3 +95,23 @@ def test_the_log_keeps_one_old_generation(tmp_path: Path) -> None:
 
 def test_a_state_folder_that_cannot_be_made_costs_the_log_only() -> None:
     assert log_file("/dev/null/state") == os.devnull
+
+
+async def test_once_no_observer_will_come_who_asks_the_control_api_is_refused(tmp_path: Path) -> None:
+    loop = asyncio.get_running_loop()
+    listener = control_listener()
+    assert listener is not None
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    launcher = Launcher((sys.executable, "-P", "-c", "pass"), environ, str(tmp_path / "log"), listener)
+    address = listener.getsockname()
+    link = ObserverLink(
+        launcher.launch(), launcher=launcher, hello={}, feed=FeedSender(None), loop=loop, waits=EndConfig()
+    )
+    link.begin()
+    async with asyncio.timeout(60):
+        while listener.fileno() != -1:
+            link.reap()
+            await asyncio.sleep(0.02)
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*address)
+    link.close()

@@ -92,6 +92,8 @@ def test_the_agents_own_word_changes_no_outcome(word: Outcome) -> None:
         inside = told("claude-code", word, scored=scored, trust=Trust.INSIDE)
         assert outcome(inside, exit_code=0) == (Outcome.PASSED, "exit_code")
         assert outcome(inside, exit_code=1) == (Outcome.FAILED, "exit_code")
+        (shown,) = assemble([inside], TRIAL).trial.booked
+        assert (shown.outcome, shown.inside) == (word, True)
 
 
 def test_a_scorer_beats_the_harness_that_ran_the_agent_in_any_order() -> None:
