@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from fairtrial.middleware.core.observations import AttemptEnded
 from fairtrial.middleware.core.records import Blame, Grade
 from fairtrial.middleware.demo.faults import catalogue
 from fairtrial.middleware.demo.script import Step, say, shell
@@ -18,7 +19,7 @@ from fairtrial.middleware.demo.standin import running_standin
 from tests.e2e import clients
 from tests.e2e.engine import Engine
 from tests.e2e.test_standin_clients import FINAL, SCRIPT
-from tests.e2e.under import Under, run_under
+from tests.e2e.under import Under, run_under, seen_in
 
 pytestmark = pytest.mark.usefixtures("claude")
 
@@ -105,9 +106,8 @@ def test_two_claude_codes_at_once_started_by_exec_are_told_apart(
     project = tmp_path / "project"
     for name in boxes:
         assert json.loads((project / f"{name}.json").read_text())["result"] == FINAL, run.told()
-    trial = run.trial
-    calls = [*(call for step in trial.steps for call in step.calls), *trial.side_calls]
+    asked = [a for a in seen_in(run.store, AttemptEnded) if a.request.operation == "chat"]
     for name in boxes:
         box = (project / name).read_text()
-        assert sum(call.container_id == box and call.role != "probe" for call in calls) == 2, run.told()
-    assert not any(call.container_id is None for call in calls), run.told()
+        assert sum(attempt.container_id == box for attempt in asked) == 2, run.told()
+    assert not any(attempt.container_id is None for attempt in asked), run.told()

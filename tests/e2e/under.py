@@ -7,22 +7,28 @@ Nothing of ours is replaced: the program, the store and the observer are the rea
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from fairtrial.middleware.core.observations import Value, decode
 from fairtrial.middleware.core.records import Blame, Call, EndedAs, Grade, Trial, Verdict
 from fairtrial.middleware.report.text import show_lines
+from fairtrial.middleware.store.database import all_observations, open_database
 from tests.e2e import clients
 from tests.e2e.clients import Outcome
 
 FAIRTRIAL: tuple[str, ...] = (sys.executable, "-m", "fairtrial")
 NO_DOCKER = {"FAIRTRIAL_RUN__DOCKER": "false"}
 """For trials that use no container: another test's containers on the same engine are none of their business."""
+
+V = TypeVar("V", bound=Value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +97,11 @@ def read_record(path: Path) -> Trial | None:
     return None if parted else msgspec.json.decode(content, type=Trial)
 
 
-def attempts_of(store: Path) -> list[AttemptEnded]:
-    """Every attempt that the doors saw end, by its start, whosever it is."""
+def seen_in(store: Path, kind: type[V]) -> list[V]:
+    """Every observation of a kind, by its time, whosever it is."""
     with contextlib.closing(open_database(store, read_only=True)) as database:
-        values = [decode(o) for o in all_observations(database)]
-    return sorted((v for v in values if isinstance(v, AttemptEnded)), key=lambda value: value.started_ns)
+        found = sorted(all_observations(database), key=lambda o: o.wall_ns)
+    return [value for value in map(decode, found) if isinstance(value, kind)]
 
 
 def fairtrial(*arguments: str, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
