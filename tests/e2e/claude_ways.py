@@ -14,9 +14,11 @@ from fairtrial.middleware.demo.calls import Call
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of npm's. `changed`: way -> (at its provider's own address, behind a door), and nothing else differs.
+    """One line of npm's.
 
-    `core`: the tools that it has in both places; `beside`: what it asks for but calls, in each; `told`: the changes in the words of the mutation's side effects.
+    `core`: the tools that it has in both places; `beside`: what it asks for but calls, in each; `changed`: way ->
+    (at its provider's own address, behind a door), and nothing else differs; `told`: that in the words of the
+    mutation's side effects.
     """
 
     version: str
@@ -61,7 +63,7 @@ LINES: Mapping[str, Line] = {
             "cch",
             "x-client-request-id",
             "policy limits",
-        ),  # fmt: skip
+        ),
     ),
     "claude-newer": Line(
         version="2.1.332",

@@ -288,15 +288,16 @@ def test_a_settings_file_that_beats_the_environment_is_named_and_the_unseen_run_
     assert "door" in under.verdict.sentence
 
 
+@pytest.mark.parametrize("own", [(), ("--settings", '{"includeCoAuthoredBy":false}')], ids=["plain", "own-settings"])
 def test_adapt_leads_a_settings_file_through_the_door(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], own: Sequence[str]
 ) -> None:
     with running_standin(SCRIPT, command_prefix=loopback_only) as server:
         path = hold(home, server.url)
         before = path.read_bytes()
         environment = clients.claude_environment(home, None, **NO_DOCKER)
         under = run_under(
-            clients.claude_command(PROMPT),
+            [*clients.claude_command(PROMPT), *own],
             environment,
             project,
             kept=tmp_path / "kept",

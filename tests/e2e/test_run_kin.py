@@ -81,14 +81,20 @@ def test_an_overloaded_api_ends_an_agent_of_the_sdk_and_is_infra_proved(
     assert not (told := missed(under, ended_by(Blame.INFRA, "model_api.overloaded", 2))), told
 
 
+@pytest.mark.parametrize("held", ["environment", "dotenv"])
 def test_aider_edits_a_file_and_its_call_is_a_step(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], aider: Path
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], aider: Path, held: str
 ) -> None:
+    """`dotenv`: an address in `.env`, which beats the environment, and the line of docs/ci.md against that."""
     del aider
     (project / "hello.txt").write_text("")
+    if held == "dotenv":
+        (project / ".env").write_text("OPENAI_API_BASE=http://127.0.0.1:9/v1\n")
     with running_standin(Scenario(steps=(say(EDIT),), side_text=None), command_prefix=loopback_only) as server:
         environment = clients.aider_environment(home, server.url, **NO_DOCKER)
         command = clients.aider_command("Write hello into hello.txt.", "hello.txt")
+        if held == "dotenv":
+            command = ["sh", "-c", f'exec {command[0]} --openai-api-base "$OPENAI_API_BASE" "$@"', *command]
         under = run_under(command, environment, project, kept=tmp_path / "kept", prefix=loopback_only)
         (theirs,) = server.model_calls
     assert (project / "hello.txt").read_text() == "hello\n", under.told()
@@ -116,4 +122,4 @@ def test_a_refused_key_under_aider_is_the_operators_though_aider_exits_with_0(
         "operator.auth",
         EndedAs.NEVER_RAN,
     ), under.told()
-    assert verdict.reward_valid is Answer.NO
+    assert verdict.answers.reward_valid is Answer.NO
