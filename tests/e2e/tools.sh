@@ -6,7 +6,7 @@
 #   tests/e2e/tools.sh [claude] [codex] [opencode] [gemini] [mini] [sdks] [aiodocker] [plugins]
 #                      [harbor] [claude-newer] [agent-sdk] [aider]
 #
-# Default: all but the last row (harbor 470 MB, aider 670 MB, both by Python 3.12 or 3.13; claude-newer 250 MB, agent-sdk 460 MB),
+# Default: all but the last row (harbor 470 MB, Python 3.12 or 3.13; aider 670 MB, Python 3.12; claude-newer 250 MB, agent-sdk 460 MB),
 # which `make test-all` asks for.
 #
 # Into $FAIRTRIAL_E2E_DIR, else .e2e/ at the top of the repository; nothing outside of it is changed.
@@ -167,18 +167,20 @@ install_aiodocker() {
     done_with aiodocker "$AIODOCKER_VERSION"
 }
 
-# Harbor declares Python >= 3.12, and its dependencies have no wheels for 3.14 yet.
+# Harbor declares Python >= 3.12, and its dependencies have no wheels for 3.14 yet; aider declares < 3.13.
+# Usage: newer_python MINOR... (such as 12 13)
 newer_python() {
+    wanted=$(printf '(3, %s), ' "$@")
     for candidate in "${FAIRTRIAL_E2E_PYTHON312:-}" python3.13 python3.12 "$HOME"/.pyenv/versions/3.13.*/bin/python \
         "$HOME"/.pyenv/versions/3.12.*/bin/python; do
-        [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 12), (3, 13)))' \
+        [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] not in ('"$wanted"'))' \
             > /dev/null 2>&1 && { printf '%s' "$candidate"; return; }
     done
 }
 
 install_harbor() {
     if stamped harbor "$HARBOR_VERSION"; then say "harbor: have $HARBOR_VERSION"; return; fi
-    python=$(newer_python)
+    python=$(newer_python 12 13)
     if [ -z "$python" ]; then
         could_not harbor "no Python 3.12 or 3.13 was found (say FAIRTRIAL_E2E_PYTHON312=/path/to/python)"
         return
@@ -211,9 +213,9 @@ install_agent_sdk() {
 
 install_aider() {
     if stamped aider "$AIDER_VERSION"; then say "aider: have $AIDER_VERSION"; return; fi
-    python=$(newer_python)
+    python=$(newer_python 12)
     if [ -z "$python" ]; then
-        could_not aider "no Python 3.12 or 3.13 was found (say FAIRTRIAL_E2E_PYTHON312=/path/to/python)"
+        could_not aider "no Python 3.12 was found (say FAIRTRIAL_E2E_PYTHON312=/path/to/python)"
         return
     fi
     if ! { rm -rf "$root/aider" && "$python" -m venv "$root/aider" \
