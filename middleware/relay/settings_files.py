@@ -252,7 +252,7 @@ def _claude(
             elif own is not None and not inline:
                 why_not = (
                     f"The command already has --settings {own[1]}, a file, which fairtrial leaves alone. Take the key "
-                    f"out and paste this before the command: ANTHROPIC_BASE_URL={mask_url(value)} fairtrial run --"
+                    f"out, and paste `ANTHROPIC_BASE_URL={mask_url(value)} fairtrial run --` before the command"
                 )
             elif split_origin(value) is None:
                 why_not = "It is no http(s) address"
