@@ -4,7 +4,7 @@
 #   make demo     the main job on a scripted agent, offline        make setup    .venv from the locked list (the others call it)
 #   make test     all tests that this machine can run              make check    format, lint, types, who imports whom
 #   make bench    the budgets, measured                           make fix      format and fix what a tool can fix
-#   make test-all the dear tests too: Harbor; says what it could not run and why
+#   make test-all the dear tests too: Harbor, aider and others; says what it could not run and why
 #   make e2e      only the tests with real clients                 make lock     write the locked list anew from pyproject.toml
 #   make matrix   every cause and look-alike done for real, and what fairtrial made of it
 #   make harnesses  docs/harnesses.md anew, by real runs of some minutes (HARBOR=path/to/harbor for Harbor's rows)
@@ -67,7 +67,7 @@ test: setup
 # What could not be installed is said by tools.sh; the tests that need it are in the list of skips at the end.
 test-all: setup
 	@bash tests/e2e/tools.sh || true
-	@bash tests/e2e/tools.sh harbor || true
+	@bash tests/e2e/tools.sh harbor claude-newer agent-sdk aider || true
 	@FAIRTRIAL_ALL=1 $(BIN)/python -m pytest -rs $(ARGS)
 
 # ARGS: names or families of scenarios, --told, --at-once N

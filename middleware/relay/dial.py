@@ -260,8 +260,9 @@ class Dialler:
             report.proxy_s = (monotonic_ns() - began) / 1e9
         if upstream.scheme != "https":
             if outer is not None:
-                report.stage = "proxy"
-                raise OSError(errno.EPROTONOSUPPORT, "what is opaque is not carried through a proxy's own TLS")
+                from fairtrial.middleware.relay.tls_proxy import OpaqueTlsLink
+
+                return OpaqueTlsLink(self._loop, sock, self._watch, outer)
             return Link(self._loop, sock, self._watch)
         report.stage = "tls"
         context = await self._trust.context()

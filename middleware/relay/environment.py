@@ -53,7 +53,10 @@ _EFFECTS: Final[Mapping[str, str]] = {
         "more tools with each call and no ToolSearch (76 KB, not 49), names no deferred tools in its first message, "
         "and the beta advanced-tool-use is missing; its system prompt comes in one block less, without a cache mark of "
         "scope global (so fewer hits of the prompt cache), and without the checksum cch; it sends no "
-        "x-client-request-id and waits 300 s for a silent stream, not 180 s. The model it asks for is the same. "
+        "x-client-request-id, does not ask for its managed settings and policy limits, and waits 300 s for a silent "
+        "stream, not 180 s. Claude Code 2.1.332 (seen) keeps its tools and their search; it drops four betas, the "
+        "field diagnostics and five headers of its own; that block, cache mark and checksum, and the settings, are "
+        "missing as well. The model that it asks for is the same in both. "
         "Connect errors show as a reset of the first request"
     ),
     "OPENAI_BASE_URL": "HTTP/1.1 where the client might have used h2; connect errors show as a reset",

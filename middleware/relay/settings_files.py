@@ -2,7 +2,8 @@
 
 In: the command, the environment, the working folder, and files through a callable.  Out: `Findings` (what is set where,
 in plain sentences) and, after the doors are open, an adapted command.  No file is ever written; a login or key command
-(`apiKeyHelper`) is never touched.
+(`apiKeyHelper`) is never touched.  Of `--settings`, inline JSON is joined with ours; a file's content is never put on
+the command line, where everybody could read it.
 
 Recognised: Claude Code, Codex and opencode, by the program's name, also behind `npx`, `env`, `timeout` and the like.
 Not recognised: an agent inside a shell line (`sh -c "claude …"`) or a container.  The cost of missing one is a door
@@ -169,6 +170,10 @@ def adapt(
     match findings.tool:
         case "claude":
             env = {override.key.removeprefix("env."): url for override, url in pointed}
+            arguments = command[findings.at + 1 :]
+            own = _last_option(arguments, "--settings")
+            if own is not None:  # one more would take its place: theirs, with the doors in it
+                return Adapted((*command[: findings.at + 1], *_with_env(arguments, own, env)), {}, _mutations(pointed))
             insert = ["--settings", json.dumps({"env": env}, separators=(",", ":"))]
         case "codex":
             for override, url in pointed:
@@ -180,7 +185,12 @@ def adapt(
             variables["OPENCODE_CONFIG_CONTENT"] = json.dumps(inline, separators=(",", ":"))
         case None:
             return Adapted(tuple(command), {}, ())
-    mutations = tuple(
+    cut = findings.at + 1
+    return Adapted((*command[:cut], *insert, *command[cut:]), variables, _mutations(pointed))
+
+
+def _mutations(pointed: Sequence[tuple[Override, str]]) -> tuple[Mutation, ...]:
+    return tuple(
         Mutation(
             what=f"{override.key} of {_NAMES[override.tool]}, by {_flag(override.tool)}",
             old=mask_url(override.url),
@@ -190,8 +200,6 @@ def adapt(
         )
         for override, url in pointed
     )
-    cut = findings.at + 1
-    return Adapted((*command[:cut], *insert, *command[cut:]), variables, mutations)
 
 
 # --- Claude Code ----------------------------------------------------------------------------------------------------
@@ -201,18 +209,26 @@ def _claude(
     at: int, arguments: Sequence[str], environ: Mapping[str, str], home: str, cwd: str, reader: ReadText
 ) -> Findings:
     user = os.path.join(environ.get("CLAUDE_CONFIG_DIR") or os.path.join(home, ".claude"), "settings.json")
-    files = [  # the strongest first
-        _MANAGED,
-        os.path.join(cwd, ".claude", "settings.local.json"),
-        os.path.join(cwd, ".claude", "settings.json"),
-        user,
-    ]
-    own_flag = any(word == "--settings" or word.startswith("--settings=") for word in arguments)
+    own = _last_option(arguments, "--settings")
+    inline = own is not None and own[1].lstrip().startswith("{")
+    asked = _last_option(arguments, "--setting-sources")
+    sources = None if asked is None else {word.strip() for word in asked[1].split(",")}
+    files: list[tuple[str, str, str | None]] = [("managed", _MANAGED, reader(_MANAGED))]  # the strongest first
+    if own is not None:
+        path = os.path.join(cwd, own[1])
+        files.append(("flag", "--settings of the command", own[1]) if inline else ("flag", path, reader(path)))
+    for source, path in (
+        ("local", os.path.join(cwd, ".claude", "settings.local.json")),
+        ("project", os.path.join(cwd, ".claude", "settings.json")),
+        ("user", user),
+    ):
+        if sources is None or source in sources:
+            files.append((source, path, reader(path)))
     overrides: list[Override] = []
     notes: list[Note] = []
     seen: set[str] = set()
-    for path in files:
-        env = _json_object(reader(path)).get("env")
+    for source, path, text in files:
+        env = _json_object(text).get("env")
         if not isinstance(env, dict):
             continue
         for key in ("ANTHROPIC_BASE_URL", *_CLOUDS):
@@ -231,11 +247,12 @@ def _claude(
                     )
                 continue
             why_not = None
-            if path == _MANAGED:
+            if source == "managed":
                 why_not = "Managed settings beat every flag; ask whoever manages them"
-            elif own_flag:
+            elif own is not None and not inline:
                 why_not = (
-                    "The command already has --settings; put env.ANTHROPIC_BASE_URL there with --route's door in mind"
+                    f"The command already has --settings {own[1]}, a file, which fairtrial leaves alone. Take the key "
+                    f"out, and paste `ANTHROPIC_BASE_URL={mask_url(value)} fairtrial run --` before the command"
                 )
             elif split_origin(value) is None:
                 why_not = "It is no http(s) address"
@@ -250,6 +267,30 @@ def _claude(
                 )
             )
     return Findings(tool="claude", at=at, overrides=tuple(overrides), notes=tuple(notes))
+
+
+def _last_option(arguments: Sequence[str], name: str) -> tuple[int, str] | None:
+    """Place and value of the last `name VALUE` or `name=VALUE`; the place is that of the word that holds the value."""
+    found: tuple[int, str] | None = None
+    for index, word in enumerate(arguments):
+        if word == "--":
+            break
+        if word == name and index + 1 < len(arguments):
+            found = index + 1, arguments[index + 1]
+        elif word.startswith(f"{name}="):
+            found = index, word.removeprefix(f"{name}=")
+    return found
+
+
+def _with_env(arguments: Sequence[str], own: tuple[int, str], env: Mapping[str, str]) -> tuple[str, ...]:
+    """The arguments with these variables in the `env` of their own inline --settings."""
+    index, text = own
+    settings = _json_object(text)
+    theirs = settings.get("env")
+    settings["env"] = {**(theirs if isinstance(theirs, dict) else {}), **env}
+    value = json.dumps(settings, separators=(",", ":"))
+    option = "--settings=" if arguments[index].startswith("--settings=") else ""
+    return (*arguments[:index], option + value, *arguments[index + 1 :])
 
 
 # --- Codex ----------------------------------------------------------------------------------------------------------

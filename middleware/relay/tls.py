@@ -143,14 +143,17 @@ class TlsLink(Link):
             failed = OSError(EPROTO, f"TLS: {error.reason or error}")
         self._flush()
         if pieces:
-            on_data = self.on_data
-            on_data(pieces[0] if len(pieces) == 1 else b"".join(pieces), t_ns)
+            self._deliver(pieces[0] if len(pieces) == 1 else b"".join(pieces), t_ns)
         if self.closed:
             return
         if failed is not None:
             self._lost(failed)
         elif ended is not None and not self.read_ended:
             self._end_read(ragged=ended)
+
+    def _deliver(self, data: bytes, t_ns: int) -> None:
+        on_data = self.on_data
+        on_data(data, t_ns)
 
     def _socket_eof(self) -> None:
         if self._fault is not None:

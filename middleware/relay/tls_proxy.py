@@ -1,7 +1,8 @@
-"""TLS through TLS: an https upstream behind a proxy that is itself reached by https.
+"""Behind a proxy that is itself reached by https: an upstream's TLS within the proxy's, or bytes that are not ours.
 
-In: a socket connected to the proxy.  Out: `OuterTls` (the proxy's own TLS, in which CONNECT is asked) and
-`TunnelledTlsLink` (the upstream's TLS within it), which to its owner is a `TlsLink` like any other.
+In: a socket connected to the proxy.  Out: `OuterTls` (the proxy's own TLS, in which CONNECT is asked) and one of
+`TunnelledTlsLink` (the upstream's TLS within it, which to its owner is a `TlsLink` like any other) and `OpaqueTlsLink`
+(a client's bytes within it, read by nobody here).
 The inner layer alone decides what an ending means: a proxy that ends its own TLS, cleanly or not, is a socket that
 ended, so an upstream's end without close_notify is still ragged.
 """
@@ -20,6 +21,8 @@ from fairtrial.middleware.relay.ends import READ_BYTES, HangupWatch, Link
 from fairtrial.middleware.relay.tls import TlsLink
 
 _RECORD_BYTES: Final = 64 * 1024
+_TLS_HANDSHAKE: Final = 0x16
+"""RFC 8446 section 5.1: the type of the record by which a TLS server begins."""
 
 
 class OuterTls:
@@ -143,3 +146,31 @@ class TunnelledTlsLink(TlsLink):
         self.write_ended = False
         self._flush_outer()
         self.write_ended = True
+
+
+class OpaqueTlsLink(TlsLink):
+    """What a client sends through the tunnel, inside the proxy's TLS; the handshake and CONNECT are done.
+
+    A proxy that ends without close_notify is a plain end to a client that speaks TLS to its upstream: that TLS says
+    whether anything is missing.  To any other client it is a ragged end, since nothing else could tell it.
+    """
+
+    __slots__ = ("_says_its_end",)
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, sock: socket.socket, watch: HangupWatch, outer: OuterTls
+    ) -> None:
+        Link.__init__(self, loop, sock, watch)
+        self._incoming, self._outgoing, self._tls = outer.incoming, outer.outgoing, outer.tls
+        self._plain = False
+        self._handshake = None
+        self._says_its_end: bool | None = None
+        """Whether the upstream speaks TLS of its own; None before its first byte."""
+
+    def _deliver(self, data: bytes, t_ns: int) -> None:
+        if self._says_its_end is None:
+            self._says_its_end = data[0] == _TLS_HANDSHAKE
+        super()._deliver(data, t_ns)
+
+    def _end_read(self, *, ragged: bool) -> None:
+        super()._end_read(ragged=ragged and not self._says_its_end)

@@ -77,8 +77,19 @@ def _tool(stamp: str, program: str) -> Path:
 
 
 def claude_program() -> Path:
-    """The claude command. Raises ToolMissing."""
-    return _tool("claude", "npm-claude/node_modules/.bin/claude")
+    """The claude command; of the newer of both npm lines where $FAIRTRIAL_E2E_CLAUDE says so. Raises ToolMissing."""
+    line = os.environ.get("FAIRTRIAL_E2E_CLAUDE", "claude")
+    return _tool(line, f"npm-{line}/node_modules/.bin/claude")
+
+
+def agent_sdk_python() -> Path:
+    """The interpreter that has the Claude Agent SDK. Raises ToolMissing."""
+    return _tool("agent-sdk", "agent-sdk/bin/python")
+
+
+def aider_program() -> Path:
+    """The aider command. Raises ToolMissing."""
+    return _tool("aider", "aider/bin/aider")
 
 
 def codex_program() -> Path:
@@ -213,6 +224,19 @@ def gemini_environment(home: Path, base_url: str, **more: str) -> dict[str, str]
 def gemini_command(prompt: str) -> list[str]:
     """Gemini CLI without a terminal, its tools allowed."""
     return [str(gemini_program()), "-p", prompt, "-m", "gemini-3-pro", "--yolo"]
+
+
+def aider_environment(home: Path, base_url: str | None, **more: str) -> dict[str, str]:
+    """For aider with an `openai/…` model; `base_url` without /v1 (it is added)."""
+    base = {"OPENAI_API_BASE": f"{base_url}/v1"} if base_url is not None else {}
+    return clean_environment(home, OPENAI_API_KEY="dummy", LITELLM_LOCAL_MODEL_COST_MAP="True", **base, **more)
+
+
+def aider_command(message: str, file: str) -> list[str]:
+    """aider without a terminal: one message, one file that it may edit, nothing committed."""
+    options = ["--model", "openai/stand-in", "--edit-format", "whole", "--yes-always", "--no-check-update", "--no-git"]
+    options += ["--no-show-model-warnings", "--no-show-release-notes", "--analytics-disable", "--no-pretty"]
+    return [str(aider_program()), *options, "--message", message, file]
 
 
 def mini_environment(home: Path, docker_host: str, base_url: str | None, **more: str) -> dict[str, str]:

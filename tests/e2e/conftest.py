@@ -58,6 +58,18 @@ def claude() -> Path:
         pytest.skip(str(reason))
 
 
+@pytest.fixture(params=["claude", pytest.param("claude-newer", marks=pytest.mark.dear)])
+def claude_line(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each line of Claude Code that npm offers, as `clients.claude_program`; skips where it is not installed."""
+    line: str = request.param
+    monkeypatch.setenv("FAIRTRIAL_E2E_CLAUDE", line)
+    try:
+        clients.claude_program()
+    except clients.ToolMissing as reason:
+        pytest.skip(str(reason))
+    return line
+
+
 @pytest.fixture(scope="session")
 def codex() -> Path:
     """The installed Codex; skips where there is none."""

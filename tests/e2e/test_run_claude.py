@@ -1,4 +1,6 @@
-"""Claude Code under `fairtrial run`: what it sends, what it books, and what fairtrial says instead."""
+"""Claude Code, both lines that npm offers, under `fairtrial run`: what it sends, what it books, and what fairtrial says
+instead.  The newer line is run by `make test-all`.
+"""
 
 import hashlib
 import json
@@ -18,14 +20,16 @@ from fairtrial.middleware.demo.faults import Fault, catalogue
 from fairtrial.middleware.demo.standin import running_standin
 from fairtrial.middleware.store.database import observations_of, open_database
 from tests.e2e import clients
+from tests.e2e.claude_ways import LINES, ways_of
 from tests.e2e.corporate import running_proxy
 from tests.e2e.test_standin_clients import FINAL, SCRIPT, claude_result
 from tests.e2e.under import NO_DOCKER, Under, ended_by, missed, passed, run_under, step_call
 
-pytestmark = pytest.mark.usefixtures("claude")
+pytestmark = pytest.mark.usefixtures("claude_line")
 
 PROMPT = "say hello using bash"
 DOOR = re.compile(r"http://127\.0\.0\.1:\d+/t/\S+")
+READ_BY_PART = {"tools", "system", "messages", "metadata"}
 NEW_WITH_US = {"traceparent"}
 """Headers that Claude Code adds because of CLAUDE_CODE_PROPAGATE_TRACEPARENT, a recorded mutation."""
 
@@ -103,28 +107,30 @@ def test_529_without_end_which_claude_code_books_as_success_is_infra_proved(
     assert "529" in under.verdict.sentence
 
 
-def test_a_stream_cut_twice_ends_claude_code_and_is_a_truncation_proved(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+def test_a_stream_cut_each_time_ends_claude_code_and_is_a_truncation_proved(
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], claude_line: str
 ) -> None:
-    faults = [Fault(kind="cut", step=1, attempts=2, after_events=3)]
+    """The older line asks once more, without streaming; the newer does so after as many retries as it may have."""
+    streamed = {"claude": 1, "claude-newer": 3}[claude_line]
+    faults = [Fault(kind="cut", step=1, attempts=streamed + 1, after_events=3)]
     with running_standin(SCRIPT, faults, command_prefix=loopback_only) as server:
-        under = run_claude(server.url, home, project, tmp_path / "kept", loopback_only)
+        under = run_claude(server.url, home, project, tmp_path / "kept", loopback_only, CLAUDE_CODE_MAX_RETRIES="2")
         calls = server.model_calls
     result = claude_result(under.outcome)
     assert (under.outcome.returncode, result["subtype"], result["is_error"]) == (1, "success", True), under.told()
     assert [(call.step, call.stream, call.ended) for call in calls] == [
         (0, True, "complete"),
-        (1, True, "fin"),
+        *[(1, True, "fin")] * streamed,
         (1, False, "fin"),
     ]
     assert not (told := missed(under, ended_by(Blame.INFRA, "model_api.truncated", 2))), told
     call = step_call(under.trial, 2)
-    assert [attempt.outcome for attempt in call.attempts] == ["truncated", "truncated"], under.told()
+    assert [attempt.outcome for attempt in call.attempts] == ["truncated"] * (streamed + 1), under.told()
     assert {attempt.closed_by for attempt in call.attempts} == {"upstream"}
 
 
 def test_a_stream_cut_once_is_present_since_claude_code_asked_again(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], claude_line: str
 ) -> None:
     with running_standin(SCRIPT, catalogue(1)["cut_once"], command_prefix=loopback_only) as server:
         under = run_claude(server.url, home, project, tmp_path / "kept", loopback_only)
@@ -132,7 +138,7 @@ def test_a_stream_cut_once_is_present_since_claude_code_asked_again(
     assert not (told := missed(under, passed(("model_api.truncated", 2)))), told
     call = step_call(under.trial, 2)
     assert [attempt.outcome for attempt in call.attempts] == ["truncated", "ok"], under.told()
-    assert "non_streaming" in (call.fell_back or ""), under.told()
+    assert ("non_streaming" in (call.fell_back or "")) == (claude_line == "claude"), under.told()
 
 
 # --- what the door changes --------------------------------------------------------------------------------------------
@@ -192,7 +198,7 @@ def test_the_model_server_gets_from_claude_code_what_it_gets_without_fairtrial(
 
 
 def test_what_claude_code_offers_differently_behind_a_door_is_listed_in_the_mutations(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], claude_line: str
 ) -> None:
     """Its provider's own address, with and without the door: the only case in which its first-party ways can change.
 
@@ -205,6 +211,7 @@ def test_what_claude_code_offers_differently_behind_a_door_is_listed_in_the_muta
     issued.private_key_pem.write_to_path(str(key))
     chain.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
     first: dict[str, Call] = {}
+    beside: dict[str, set[str]] = {}
     ran: Under | None = None
     for way in ("direct", "door"):
         with (
@@ -222,6 +229,7 @@ def test_what_claude_code_offers_differently_behind_a_door_is_listed_in_the_muta
                 assert not (told := missed(ran, passed())), told
             assert any("api.anthropic.com:443" in line for line in proxy.requests)
             first[way] = next(call for call in server.model_calls if call.tools)
+            beside[way] = {f"{call.method} {call.path}" for call in server.calls} - {"POST /v1/messages?beta=true"}
         fresh(home, project)
     assert ran is not None
     changed = mutation(ran.trial, "environment ANTHROPIC_BASE_URL")
@@ -234,77 +242,21 @@ def test_what_claude_code_offers_differently_behind_a_door_is_listed_in_the_muta
     bodies = {way: cast("dict[str, Any]", dict(call.json())) for way, call in first.items()}
     seen = {way: ways_of(call, bodies[way]) for way, call in first.items()}
     differs = {name: (seen["direct"][name], seen["door"][name]) for name in seen["direct"]}
-    assert {name: pair for name, pair in differs.items() if pair[0] != pair[1]} == CHANGED_BEHIND_A_DOOR
+    line = LINES[claude_line]
+    assert (beside["direct"], beside["door"]) == line.beside
+    assert {name: pair for name, pair in differs.items() if pair[0] != pair[1]} == line.changed
     # All else is the same: each tool that both have, the last message, every other field.
-    shared = [[tool for tool in body["tools"] if tool["name"] in CORE_TOOLS] for body in bodies.values()]
+    shared = [[tool for tool in body["tools"] if tool["name"] in line.core] for body in bodies.values()]
     assert shared[0] == shared[1]
-    assert [len(tools) for tools in shared] == [len(CORE_TOOLS)] * 2
+    assert [len(tools) for tools in shared] == [len(line.core)] * 2
     others = [
-        {name: value for name, value in body.items() if name not in {"tools", "system", "messages", "metadata"}}
+        {name: value for name, value in body.items() if name not in {*READ_BY_PART, "diagnostics"}}
         for body in bodies.values()
     ]
     assert others[0] == others[1]
     told = changed.side_effects or ""
-    for word in TOLD:
+    for word in line.told:
         assert word in told, (word, told)
-
-
-CORE_TOOLS = {"Agent", "Bash", "Edit", "Read", "ReportFindings", "Skill", "Workflow", "Write"}
-DEFERRED = {
-    "CronCreate", "CronDelete", "CronList", "EnterWorktree", "ExitWorktree", "NotebookEdit", "ScheduleWakeup",
-    "SendMessage", "TaskCreate", "TaskGet", "TaskList", "TaskOutput", "TaskStop", "TaskUpdate", "WebFetch", "WebSearch",
-}  # fmt: skip
-CHANGED_BEHIND_A_DOOR: Mapping[str, tuple[object, object]] = {
-    "tools": (CORE_TOOLS | {"ToolSearch"}, CORE_TOOLS | DEFERRED),
-    "betas": ({"advanced-tool-use-2025-11-20"}, set()),
-    "headers": ({"x-client-request-id"}, set()),
-    "names deferred tools": (True, False),
-    "checksum": (True, False),
-    "system blocks": (4, 3),
-    "cache marks": (
-        [("system", "global"), ("system", None), ("messages", None)],
-        [("system", None), ("system", None), ("messages", None)],
-    ),
-}
-"""What Claude Code 2.1.197 does (at its provider's own address, behind a door), and nothing else."""
-TOLD = (
-    "16 more tools", "no ToolSearch", "names no deferred tools", "advanced-tool-use", "one block less", "scope global",
-    "cch", "x-client-request-id",
-)  # fmt: skip
-"""Each of them in the words of the mutation's side effects."""
-
-
-def ways_of(call: Call, body: Mapping[str, Any]) -> dict[str, object]:
-    """What a call shows of Claude Code's ways; header names and betas only as far as they are not always there."""
-    marks = [
-        (part, block["cache_control"].get("scope"))
-        for part, blocks in (
-            ("system", body["system"]),
-            ("messages", [b for m in body["messages"] if isinstance(m["content"], list) for b in m["content"]]),
-        )
-        for block in blocks
-        if "cache_control" in block
-    ]
-    return {
-        "tools": set(call.tools),
-        "betas": set((call.header("anthropic-beta") or "").split(",")) - ALWAYS,
-        "headers": {name.lower() for name, _ in call.headers} - ALWAYS,
-        "names deferred tools": "deferred tools" in json.dumps(body["messages"]),
-        "checksum": "cch=" in json.dumps(body["system"]),
-        "system blocks": len(body["system"]),
-        "cache marks": marks,
-    }
-
-
-ALWAYS = {
-    "accept", "content-type", "user-agent", "x-claude-code-session-id", "x-stainless-arch", "x-stainless-lang",
-    "x-stainless-os", "x-stainless-package-version", "x-stainless-retry-count", "x-stainless-runtime",
-    "x-stainless-runtime-version", "x-stainless-timeout", "anthropic-beta", "anthropic-dangerous-direct-browser-access",
-    "anthropic-version", "x-api-key", "x-app", "connection", "host", "accept-encoding", "content-length",
-    "claude-code-20250219", "context-1m-2025-08-07", "interleaved-thinking-2025-05-14",
-    "thinking-token-count-2026-05-13", "context-management-2025-06-27", "prompt-caching-scope-2026-01-05",
-    "mid-conversation-system-2026-04-07", "effort-2025-11-24",
-}  # fmt: skip
 
 
 # --- settings that beat the environment -------------------------------------------------------------------------------
@@ -319,12 +271,13 @@ def hold(home: Path, url: str) -> Path:
 
 
 def test_a_settings_file_that_beats_the_environment_is_named_and_the_unseen_run_is_nobodys(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], claude_line: str
 ) -> None:
     with running_standin(SCRIPT, catalogue(1)["prompt_too_long"], command_prefix=loopback_only) as server:
         hold(home, server.url)
         under = run_claude(None, home, project, tmp_path / "kept", loopback_only)
-        assert len(server.model_calls) == 2
+        # The newer line tries to compact what was too long, and is refused that as well.
+        assert len(server.model_calls) == {"claude": 2, "claude-newer": 6}[claude_line]
     assert under.outcome.returncode == 1, under.told()
     said = [line for line in under.outcome.stderr.splitlines() if "~/.claude/settings.json" in line]
     assert said, under.told()
@@ -335,15 +288,16 @@ def test_a_settings_file_that_beats_the_environment_is_named_and_the_unseen_run_
     assert "door" in under.verdict.sentence
 
 
+@pytest.mark.parametrize("own", [(), ("--settings", '{"includeCoAuthoredBy":false}')], ids=["plain", "own-settings"])
 def test_adapt_leads_a_settings_file_through_the_door(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], own: Sequence[str]
 ) -> None:
     with running_standin(SCRIPT, command_prefix=loopback_only) as server:
         path = hold(home, server.url)
         before = path.read_bytes()
         environment = clients.claude_environment(home, None, **NO_DOCKER)
         under = run_under(
-            clients.claude_command(PROMPT),
+            [*clients.claude_command(PROMPT), *own],
             environment,
             project,
             kept=tmp_path / "kept",

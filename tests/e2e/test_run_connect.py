@@ -18,17 +18,19 @@ from fairtrial.middleware.core.records import Blame, Connection
 from fairtrial.middleware.demo.faults import Fault
 from fairtrial.middleware.demo.standin import running_standin
 from tests.e2e import clients
+from tests.e2e.claude_ways import LINES, ways_of
 from tests.e2e.corporate import running_proxy
-from tests.e2e.test_run_claude import CHANGED_BEHIND_A_DOOR, PROMPT, ways_of
+from tests.e2e.test_run_claude import PROMPT
 from tests.e2e.test_standin_clients import FINAL, SCRIPT, claude_result
 from tests.e2e.under import NO_DOCKER, Under, run_under
 
 VIA = ("--via", "connect")
+HOSTS = ("api.anthropic.com", "api.openai.com", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
 class Company:
-    """A CA file, and the files of a certificate for api.anthropic.com."""
+    """A CA file, and the files of a certificate for HOSTS."""
 
     ca: Path
     tls: tuple[Path, Path]
@@ -37,7 +39,7 @@ class Company:
 @pytest.fixture
 def company(tmp_path: Path) -> Company:
     authority = trustme.CA()
-    issued = authority.issue_cert("api.anthropic.com")
+    issued = authority.issue_cert(*HOSTS)
     ca, chain, key = tmp_path / "ca.pem", tmp_path / "chain.pem", tmp_path / "key.pem"
     authority.cert_pem.write_to_path(str(ca))
     issued.private_key_pem.write_to_path(str(key))
@@ -55,13 +57,21 @@ def api(under: Under) -> list[Connection]:
     return [one for one in under.trial.connections if one.provider == "anthropic"]
 
 
-@pytest.mark.usefixtures("claude")
+@pytest.mark.parametrize("proxy_by", ["http", "https"])
 def test_claude_code_keeps_its_first_party_ways_and_its_connections_are_measured(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], company: Company
+    home: Path,
+    project: Path,
+    tmp_path: Path,
+    loopback_only: Sequence[str],
+    company: Company,
+    claude_line: str,
+    proxy_by: str,
 ) -> None:
     with (
         running_standin(SCRIPT, tls=company.tls, command_prefix=loopback_only) as server,
-        running_proxy(server.port, tmp_path, command_prefix=loopback_only) as proxy,
+        running_proxy(
+            server.port, tmp_path, tls=company.tls if proxy_by == "https" else None, command_prefix=loopback_only
+        ) as proxy,
     ):
         environment = clients.claude_environment(home, None, **NO_DOCKER, **through(company, proxy.url))
         command = clients.claude_command(PROMPT)
@@ -71,9 +81,8 @@ def test_claude_code_keeps_its_first_party_ways_and_its_connections_are_measured
     assert claude_result(ran.outcome)["result"] == FINAL, ran.told()
     # What a base URL changes (docs/differences.md) is as it is at the provider's own address.
     seen = ways_of(call, cast("dict[str, Any]", dict(call.json())))
-    assert {name: seen[name] for name in CHANGED_BEHIND_A_DOOR} == {
-        name: at_home for name, (at_home, _) in CHANGED_BEHIND_A_DOOR.items()
-    }
+    changed = LINES[claude_line].changed
+    assert {name: seen[name] for name in changed} == {name: at_home for name, (at_home, _) in changed.items()}
     assert any("api.anthropic.com:443" in line for line in asked)
     assert api(ran), ran.told()
     for one in api(ran):
@@ -81,7 +90,7 @@ def test_claude_code_keeps_its_first_party_ways_and_its_connections_are_measured
         assert one.connect is not None
         assert one.tls is not None
         assert (one.bytes_up or 0) > 500
-    assert max(one.bytes_up or 0 for one in api(ran)) > 40_000
+    assert max(one.bytes_up or 0 for one in api(ran)) > 40_000  # a call of either line has 49 KB
     assert (ran.verdict.blame, ran.trial.steps) == (Blame.INDETERMINATE, [])
     assert "calls were not read (--via connect)" in ran.outcome.stderr
     assert {m.what for m in ran.trial.mutations} == {

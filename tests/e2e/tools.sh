@@ -1,11 +1,13 @@
 #!/bin/sh
-# Installs the real harnesses that tests/e2e runs: Claude Code, Codex, opencode and Gemini CLI (npm), mini-swe-agent,
+# Installs the real harnesses that tests/e2e runs: Claude Code (both lines that npm offers), Codex, opencode and Gemini CLI (npm), mini-swe-agent,
 # Harbor and the SDKs of Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own); and for the Docker door aiodocker (pip) and
 # the docker command's plugins compose and buildx (Debian packages, unpacked, so Linux on amd64 or arm64 with apt).
 #
-#   tests/e2e/tools.sh [claude] [codex] [opencode] [gemini] [mini] [sdks] [aiodocker] [plugins] [harbor]
+#   tests/e2e/tools.sh [claude] [codex] [opencode] [gemini] [mini] [sdks] [aiodocker] [plugins]
+#                      [harbor] [claude-newer] [agent-sdk] [aider]
 #
-# Default: all but harbor (470 MB, Python 3.12 or 3.13), which `make test-all` asks for.
+# Default: all but the last row (harbor 470 MB, Python 3.12 or 3.13; aider 670 MB, Python 3.12; claude-newer 250 MB, agent-sdk 460 MB),
+# which `make test-all` asks for.
 #
 # Into $FAIRTRIAL_E2E_DIR, else .e2e/ at the top of the repository; nothing outside of it is changed.
 # Idempotent: a tool whose stamp names the wanted version is left alone. Prints one line per tool; what could not be
@@ -13,6 +15,9 @@
 set -u
 
 CLAUDE_VERSION=2.1.197        # the newest that declares Node 20
+CLAUDE_NEWER_VERSION=2.1.332  # npm's tag latest; declares Node 22 and is a native program: any Node's npm installs it
+AGENT_SDK_VERSION=0.2.189     # brings Claude Code 2.1.332
+AIDER_VERSION=0.86.2
 CODEX_VERSION=0.171.0         # one binary of 400 MB, any Node starts it
 OPENCODE_VERSION=1.18.33
 GEMINI_VERSION=0.61.0
@@ -41,20 +46,21 @@ could_not() {
     failed=1
 }
 
-install_claude() {
-    if stamped claude "$CLAUDE_VERSION"; then say "claude: have $CLAUDE_VERSION"; return; fi
-    if ! command -v npm >/dev/null 2>&1; then could_not claude "npm is not on PATH (Debian: apt-get install npm)"; return; fi
-    if ! HOME="$root/home" npm install --no-fund --no-audit --loglevel=error --cache "$root/npm-cache" --prefix "$root/npm-claude" \
-        "@anthropic-ai/claude-code@$CLAUDE_VERSION" > "$root/log/claude.log" 2>&1; then
-        could_not claude "npm install failed: $(tail -n 1 "$root/log/claude.log") (all of it: $root/log/claude.log)"
+# Usage: install_claude_line STAMP VERSION
+install_claude_line() {
+    if stamped "$1" "$2"; then say "$1: have $2"; return; fi
+    if ! command -v npm >/dev/null 2>&1; then could_not "$1" "npm is not on PATH (Debian: apt-get install npm)"; return; fi
+    if ! HOME="$root/home" npm install --no-fund --no-audit --loglevel=error --cache "$root/npm-cache-$1" --prefix "$root/npm-$1" \
+        "@anthropic-ai/claude-code@$2" > "$root/log/$1.log" 2>&1; then
+        could_not "$1" "npm install failed: $(tail -n 1 "$root/log/$1.log") (all of it: $root/log/$1.log)"
         return
     fi
-    rm -rf "$root/npm-cache"
+    rm -rf "$root/npm-cache-$1"
     found=$(HOME="$root/home" DISABLE_AUTOUPDATER=1 CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1 \
-        "$root/npm-claude/node_modules/.bin/claude" --version 2>&1 < /dev/null)
+        "$root/npm-$1/node_modules/.bin/claude" --version 2>&1 < /dev/null)
     case "$found" in
-        "$CLAUDE_VERSION"*) done_with claude "$CLAUDE_VERSION" ;;
-        *) could_not claude "installed, but --version answers: $found" ;;
+        "$2"*) done_with "$1" "$2" ;;
+        *) could_not "$1" "installed, but --version answers: $found" ;;
     esac
 }
 
@@ -161,18 +167,20 @@ install_aiodocker() {
     done_with aiodocker "$AIODOCKER_VERSION"
 }
 
-# Harbor declares Python >= 3.12, and its dependencies have no wheels for 3.14 yet.
+# Harbor declares Python >= 3.12, and its dependencies have no wheels for 3.14 yet; aider declares < 3.13.
+# Usage: newer_python MINOR... (such as 12 13)
 newer_python() {
+    wanted=$(printf '(3, %s), ' "$@")
     for candidate in "${FAIRTRIAL_E2E_PYTHON312:-}" python3.13 python3.12 "$HOME"/.pyenv/versions/3.13.*/bin/python \
         "$HOME"/.pyenv/versions/3.12.*/bin/python; do
-        [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] not in ((3, 12), (3, 13)))' \
+        [ -n "$candidate" ] && "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] not in ('"$wanted"'))' \
             > /dev/null 2>&1 && { printf '%s' "$candidate"; return; }
     done
 }
 
 install_harbor() {
     if stamped harbor "$HARBOR_VERSION"; then say "harbor: have $HARBOR_VERSION"; return; fi
-    python=$(newer_python)
+    python=$(newer_python 12 13)
     if [ -z "$python" ]; then
         could_not harbor "no Python 3.12 or 3.13 was found (say FAIRTRIAL_E2E_PYTHON312=/path/to/python)"
         return
@@ -187,6 +195,39 @@ install_harbor() {
     case "$found" in
         *"$HARBOR_VERSION"*) done_with harbor "$HARBOR_VERSION" ;;
         *) could_not harbor "installed, but --version answers: $found" ;;
+    esac
+}
+
+install_agent_sdk() {
+    if stamped agent-sdk "$AGENT_SDK_VERSION"; then say "agent-sdk: have $AGENT_SDK_VERSION"; return; fi
+    python=$(python_to_use)
+    if [ -z "$python" ]; then could_not agent-sdk "no python3 on PATH"; return; fi
+    if ! { rm -rf "$root/agent-sdk" && "$python" -m venv "$root/agent-sdk" \
+        && "$root/agent-sdk/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+            "claude-agent-sdk==$AGENT_SDK_VERSION" && "$root/agent-sdk/bin/python" -c 'import claude_agent_sdk'; } > "$root/log/agent-sdk.log" 2>&1; then
+        could_not agent-sdk "pip install failed: $(tail -n 1 "$root/log/agent-sdk.log") (all of it: $root/log/agent-sdk.log)"
+        return
+    fi
+    done_with agent-sdk "$AGENT_SDK_VERSION"
+}
+
+install_aider() {
+    if stamped aider "$AIDER_VERSION"; then say "aider: have $AIDER_VERSION"; return; fi
+    python=$(newer_python 12)
+    if [ -z "$python" ]; then
+        could_not aider "no Python 3.12 was found (say FAIRTRIAL_E2E_PYTHON312=/path/to/python)"
+        return
+    fi
+    if ! { rm -rf "$root/aider" && "$python" -m venv "$root/aider" \
+        && "$root/aider/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
+            "aider-chat==$AIDER_VERSION"; } > "$root/log/aider.log" 2>&1; then
+        could_not aider "pip install failed: $(tail -n 1 "$root/log/aider.log") (all of it: $root/log/aider.log)"
+        return
+    fi
+    found=$(HOME="$root/home" LITELLM_LOCAL_MODEL_COST_MAP=True "$root/aider/bin/aider" --version 2>> "$root/log/aider.log" < /dev/null)
+    case "$found" in
+        *"$AIDER_VERSION"*) done_with aider "$AIDER_VERSION" ;;
+        *) could_not aider "installed, but --version answers: $found" ;;
     esac
 }
 
@@ -220,7 +261,10 @@ install_plugins() {
 [ $# -gt 0 ] || set -- claude codex opencode gemini mini sdks aiodocker plugins
 for tool in "$@"; do
     case "$tool" in
-        claude) install_claude ;;
+        claude) install_claude_line claude "$CLAUDE_VERSION" ;;
+        claude-newer) install_claude_line claude-newer "$CLAUDE_NEWER_VERSION" ;;
+        agent-sdk) install_agent_sdk ;;
+        aider) install_aider ;;
         codex) install_codex ;;
         opencode) install_opencode ;;
         gemini) install_gemini ;;
@@ -230,7 +274,8 @@ for tool in "$@"; do
         plugins) install_plugins ;;
         harbor) install_harbor ;;
         *)
-            say "unknown tool: $tool (known: claude, codex, opencode, gemini, mini, sdks, aiodocker, plugins, harbor)"
+            say "unknown tool: $tool (known: claude, codex, opencode, gemini, mini, sdks, aiodocker, plugins, harbor,"
+            say "  claude-newer, agent-sdk, aider)"
             failed=1
             ;;
     esac

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 
@@ -15,11 +17,13 @@ from fairtrial.middleware.relay.egress import USER, ConnectDoor
 from fairtrial.middleware.relay.settings import ProxySettings, RelaySettings
 from fairtrial.middleware.wire.feed import Kind
 from tests.middleware.relay.rig import (
+    AUTHORITY,
     DEADLINE_S,
     TOKEN,
     Rig,
     UpstreamSide,
     eventually,
+    fill,
     read_all,
     read_exactly,
     read_head,
@@ -278,3 +282,133 @@ def test_a_companys_proxy_is_asked_for_the_host_and_a_no_is_a_reset(loop_kind: s
             proxy.close()
             denying.close()
             through.end()
+
+
+# --- a company's proxy that is itself reached by https ----------------------------------------------------------------
+
+
+class TlsProxy:
+    """A CONNECT proxy by https: `accept` gives the open tunnel's near end, for the test to play the upstream in."""
+
+    def __init__(self) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        AUTHORITY.issue_cert("localhost").configure_cert(self._context)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.settimeout(DEADLINE_S)
+        self.url = f"https://me:pw@localhost:{self._listener.getsockname()[1]}"
+
+    def accept(self, behind: bytes = b"") -> ssl.SSLSocket:
+        """`behind`: bytes of the upstream in the same record as the proxy's answer."""
+        sock, _ = self._listener.accept()
+        sock.settimeout(DEADLINE_S)
+        near = self._context.wrap_socket(sock, server_side=True)
+        head = read_head(near)
+        assert head.startswith(b"CONNECT api.example:443 HTTP/1.1\r\n")
+        assert base64.b64encode(b"me:pw") in head
+        assert TOKEN.encode() not in head
+        near.sendall(b"HTTP/1.1 200 ok\r\n\r\n" + behind)
+        return near
+
+    def close(self) -> None:
+        self._listener.close()
+
+
+@pytest.fixture
+def behind_tls(loop_kind: str, ca_file: str) -> Iterator[tuple[Through, TlsProxy]]:
+    proxy = TlsProxy()
+    settings = RelaySettings(ca_files=(ca_file,), proxy=ProxySettings(https_proxy=proxy.url))
+    with contextlib.closing(proxy), running(loop_kind, settings=settings) as rig:
+        made = Through(rig)
+        yield made, proxy
+        made.end()
+
+
+def test_an_https_proxy_carries_a_tunnel_verbatim_both_ways(behind_tls: tuple[Through, TlsProxy]) -> None:
+    through, proxy = behind_tls
+    client = through.client()
+    client.sendall(asking("api.example:443") + b"hello")
+    near = proxy.accept(behind=b"\x16first")
+    assert read_head(client).startswith(b"HTTP/1.1 200 ")
+    assert read_exactly(client, 6) == b"\x16first"
+    assert read_exactly(near, 5) == b"hello"
+    for source, sink in ((client, near), (near, client)):
+        sending = threading.Thread(target=source.sendall, args=(PIECE * 4,))
+        sending.start()
+        assert read_exactly(sink, 4 * len(PIECE)) == PIECE * 4
+        sending.join(DEADLINE_S)
+    near.close()
+    (dial,) = through.told(Kind.DIAL)
+    assert (dial["ok"], dial["proxy_mode"], dial["tls_s"]) == (True, "connect", None)
+    assert isinstance(dial["proxy_s"], float)
+
+
+@pytest.mark.parametrize("first", [b"\x16\x03\x03", b"220 "], ids=["tls", "other"])
+@pytest.mark.parametrize("ending", ["clean", "ragged", "rst"])
+def test_an_end_behind_an_https_proxy_is_what_the_client_could_have_told(
+    behind_tls: tuple[Through, TlsProxy], first: bytes, ending: str
+) -> None:
+    """Its own TLS tells a client what is missing; without one an end without close_notify must not look whole."""
+    through, proxy = behind_tls
+    client = through.client()
+    client.sendall(asking("api.example:443"))
+    near = proxy.accept()
+    near.sendall(first + b"all of it")
+    assert read_head(client).startswith(b"HTTP/1.1 200 ")
+    assert read_exactly(client, len(first) + 9) == first + b"all of it"
+    if ending == "rst":
+        reset(near)
+    else:
+        if ending == "clean":
+            near.setblocking(False)
+            with contextlib.suppress(OSError):
+                near.unwrap()
+        near.close()
+    is_reset = ending == "rst" or (ending == "ragged" and first == b"220 ")
+    assert read_all(client) == (b"", "rst" if is_reset else "fin")
+    client.close()
+    assert through.close()["first"] == "upstream"
+
+
+def test_a_client_that_ends_is_a_close_notify_to_an_https_proxy(behind_tls: tuple[Through, TlsProxy]) -> None:
+    through, proxy = behind_tls
+    client = through.client()
+    client.sendall(asking("api.example:443"))
+    near = proxy.accept()
+    read_head(client)
+    client.sendall(b"question")
+    client.shutdown(socket.SHUT_WR)
+    assert read_all(near) == (b"question", "fin")
+    near.sendall(b"answer")
+    near.close()
+    assert read_exactly(client, 6) == b"answer"
+    assert through.close()["first"] == "client"
+
+
+def test_a_client_that_reads_slowly_holds_back_what_an_https_proxy_sends(
+    behind_tls: tuple[Through, TlsProxy],
+) -> None:
+    through, proxy = behind_tls
+    client = through.client()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    client.sendall(asking("api.example:443"))
+    near = proxy.accept()
+    assert len(fill(near, limit_bytes=200 << 20)) < 100 << 20
+    reset(client)
+    through.rig.no_pair_open()
+    near.close()
+
+
+def test_an_https_proxy_that_is_not_trusted_is_a_dial_that_failed_at_the_proxy(loop_kind: str) -> None:
+    proxy = TlsProxy()
+    settings = RelaySettings(proxy=ProxySettings(https_proxy=proxy.url))
+    with contextlib.closing(proxy), running(loop_kind, settings=settings) as rig:
+        through = Through(rig)
+        client = through.client()
+        client.sendall(asking("api.example:443"))
+        with pytest.raises(ssl.SSLError):
+            proxy.accept()
+        assert read_all(client) == (b"", "rst")
+        rig.observer.wait(Kind.DIAL)
+        (dial,) = through.told(Kind.DIAL)
+        assert (dial["ok"], dial["stage"]) == (False, "proxy")
+        through.end()

@@ -100,6 +100,48 @@ def test_what_cannot_be_adapted_says_why(command: str, path: str, why: str) -> N
     assert adapt(shlex.split(command), HOME, findings, {"anthropic": DOOR}).command == tuple(shlex.split(command))
 
 
+def test_a_settings_file_of_the_commands_own_is_read_and_the_line_to_paste_is_said() -> None:
+    files = {"/w/project/own.json": _claude_settings("https://me:pw@own/"), "/h/.claude/settings.json": "{}"}
+    (line,) = look("claude --settings own.json -p x", files).sentences(adapt=True)
+    assert line.text.startswith("/w/project/own.json sets env.ANTHROPIC_BASE_URL to https://***@own/")
+    assert "ANTHROPIC_BASE_URL=https://***@own/ fairtrial run --" in line.text
+
+
+@pytest.mark.parametrize("form", ["--settings {}", "--settings={}"])
+def test_inline_settings_of_the_commands_own_keep_all_else_and_get_the_door(form: str) -> None:
+    own = json.dumps({"model": "m", "env": {"ANTHROPIC_BASE_URL": "https://own/api", "OTHER": "x"}})
+    command = ["claude", "-p", "x", *(form.format(own).split(" ", 1) if " " in form else [form.format(own)])]
+    files = {"/h/.claude/settings.json": _claude_settings("https://user/")}
+    findings = inspect(command, HOME, "/w/project", reader=files.get)
+    assert "--settings of the command sets" in findings.sentences(adapt=False)[0].text
+    assert findings.held() == {"ANTHROPIC_BASE_URL": "https://own/api"}
+    made = adapt(command, HOME, findings, {"anthropic": DOOR})
+    assert len(made.command) == len(command)
+    assert json.loads(made.command[-1].removeprefix("--settings=")) == {
+        "model": "m",
+        "env": {"ANTHROPIC_BASE_URL": f"{DOOR}/api", "OTHER": "x"},
+    }
+    assert len(made.mutations) == 1
+
+
+def test_inline_settings_without_an_address_are_joined_with_the_files() -> None:
+    command = ["claude", "--settings", '{"model":"m"}', "-p", "x"]
+    files = {"/h/.claude/settings.json": _claude_settings("https://user/")}
+    made = adapt(command, HOME, inspect(command, HOME, "/w", reader=files.get), {"anthropic": DOOR})
+    assert json.loads(made.command[2]) == {"model": "m", "env": {"ANTHROPIC_BASE_URL": f"{DOOR}/"}}
+
+
+def test_files_that_setting_sources_leaves_out_are_not_read() -> None:
+    files = {"/h/.claude/settings.json": _claude_settings("https://user/")}
+    assert not look("claude --setting-sources project,local -p x", files).overrides
+    assert look("claude --setting-sources=user -p x", files).overrides
+
+
+def test_a_prompt_behind_the_end_of_options_is_no_option() -> None:
+    files = {"/h/.claude/settings.json": _claude_settings("https://user/")}
+    assert look("claude -p -- --settings x", files).held()
+
+
 def test_a_cloud_switched_on_in_a_file_is_said() -> None:
     files = {"/h/.claude/settings.json": json.dumps({"env": {"CLAUDE_CODE_USE_BEDROCK": "1"}})}
     assert "CLAUDE_CODE_USE_BEDROCK" in look("claude", files).notes[0].text
