@@ -91,6 +91,19 @@ def test_one_attempt_that_is_surely_the_agents_speaks_for_the_call() -> None:
     assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.overloaded", 2)
 
 
+@pytest.mark.parametrize("sender", [LOOSE, None])
+def test_attempts_of_nobody_known_prove_nothing_beside_one_that_the_agent_itself_ended(sender: Sender | None) -> None:
+    """A tool that cut itself loose sends the agent's very next request; the agent then asks, and gives up by itself."""
+    told = asked_by(Scene().call(), ME).ran(0)
+    for _ in range(2):
+        told.attempt(ReplyFacts(status=529, provider_id=True), outcome="error")
+        asked_by(told, sender).waited(0.2)
+    told.attempt(ReplyFacts(), outcome="client_disconnect", closed_by="client", seconds=1.5)
+    verdict = asked_by(told, ME).end(1).verdict()
+    assert verdict.grade != "proved"
+    assert (told_end := ended(verdict)) is None or told_end[1] == "suspected"
+
+
 def test_a_process_of_the_agents_pid_that_was_born_later_is_another() -> None:
     again = Sender(pid=AGENT, start_ticks=99, parents=[])
     assert forged(again).end(1).verdict().grade == "suspected"
