@@ -98,7 +98,8 @@ def _is_agents(sender: Sender | None, agents: Sequence[Sender]) -> bool:
     if sender is None:
         return False
     launchers = {agent.parents[0] for agent in agents if agent.parents}
-    return any(_same(sender, agent) for agent in agents) or not launchers.isdisjoint(sender.parents)
+    # Its own child, not a grandchild: that may be a tool of another trial's agent, which the same harness started.
+    return any(_same(sender, agent) for agent in agents) or not launchers.isdisjoint(sender.parents[:1])
 
 
 def _with(call: CallSeen, kept: tuple[AttemptSeen, ...]) -> CallSeen:

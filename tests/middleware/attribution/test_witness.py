@@ -9,6 +9,7 @@ LAUNCHER, AGENT, SHELL, TOOL = 50, 100, 200, 201
 ME = Sender(pid=AGENT, start_ticks=10, parents=[LAUNCHER])
 MY_TOOL = Sender(pid=TOOL, start_ticks=90, parents=[SHELL, AGENT, LAUNCHER])
 LOOSE = Sender(pid=0, start_ticks=0, parents=[])
+ANOTHERS_TOOL = Sender(pid=301, start_ticks=95, parents=[300, LAUNCHER])
 NEXT = Sender(pid=120, start_ticks=95, parents=[LAUNCHER])
 
 
@@ -63,6 +64,13 @@ def test_the_same_of_the_agents_own_process_is_proved() -> None:
 def test_the_next_process_of_the_same_launcher_is_the_agent() -> None:
     """Near-miss: a harness that starts a process per step."""
     assert summary(forged(NEXT).end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
+
+
+def test_a_tool_of_another_agent_of_the_same_launcher_proves_nothing() -> None:
+    """Several trials in one run: one trial's tool sends a request in the name of another's agent."""
+    verdict = forged(ANOTHERS_TOOL).end(1).verdict()
+    assert verdict.grade != "proved"
+    assert ended(verdict) == ("model_api.server_error", "suspected", 2)
 
 
 def test_a_process_that_cut_itself_loose_proves_nothing() -> None:
