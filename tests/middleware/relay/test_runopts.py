@@ -62,6 +62,7 @@ def test_upstreams_and_routes_repeat_and_keep_their_order() -> None:
         (["--route", "A=ftp://h", "--", "true"], "in full"),
         (["--headroom", "-1", "--", "true"], "no factor"),
         (["--try", "0", "--", "true"], "Count from 1"),
+        (["--store", "s.db", "--json", "./s.db", "--", "true"], "is the store"),
     ],
 )
 def test_a_line_that_cannot_be_followed_says_why_and_what_to_write(arguments: list[str], said: str) -> None:
