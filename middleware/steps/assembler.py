@@ -135,6 +135,7 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
 
 _Decoded = tuple[Observation, Value]
 _ATTEMPTS: Final = frozenset({AttemptStarted, AttemptEnded})
+_WORDS: Final = frozenset({Note.kind, HarnessOutcome.kind})
 _STOPS: Final = frozenset({ExecStarted, ExecEnded, ContainerEvent})
 
 
@@ -142,14 +143,14 @@ def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_D
     """This trial's observations and those about the whole host, in order, repeats gone; and what could not be
     assigned.
 
-    What the agent can write is kept as a note at most: an exec, a reading or a coverage of its telling would move
-    steps, tools and windows, and with them the verdict.
+    What the agent can write is kept as a note, or as its own word on how it ended (`booked.py` knows its worth), at
+    most: an exec, a reading or a coverage of its telling would move steps, tools and windows, and with them the verdict.
     """
     unique: dict[tuple[str, int], Observation] = {}
     for observation in observations:
         if observation.subject.trial not in {None, trial_id}:
             continue
-        if observation.trust is Trust.INSIDE and observation.kind != Note.kind:
+        if observation.trust is Trust.INSIDE and observation.kind not in _WORDS:
             continue
         key = (observation.source_id, observation.seq)
         known = unique.get(key)
@@ -375,7 +376,7 @@ def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _End
     outcome = Outcome.UNKNOWN
     if end is not None and (end.exit_code is not None or end.signal is not None):
         outcome = Outcome.PASSED if end.exit_code == 0 and not end.signal else Outcome.FAILED
-    outcome, source = booking.outcome(outcome)
+    outcome, source = booking.outcome(outcome, observed=begun is not None)
     told = booking.first
     alone = begun is None and told is not None
     seen_containers = _containers(own)
@@ -407,7 +408,7 @@ def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _End
         phases=_told_phases(booking) or _phases(own, ends, outcome),
         environment=structs.replace(
             _environment(begun, seen_containers),
-            concurrency_at_start=next((each.concurrency for each in booking.all if each.concurrency), None),
+            concurrency_at_start=next((each.concurrency for each in booking.outside if each.concurrency), None),
         ),
         limits=_declared(_limits(start, seen_containers), booking),
         mutations=list(mutations.values()),
@@ -460,11 +461,11 @@ def _told_phases(booking: Booking) -> list[Phase]:
 
 def _declared(limits: Limits, booking: Booking) -> Limits:
     """With what the harness declared: its limits of time, and what the task asked for."""
-    if not booking.all:
+    if not booking.outside:
         return limits
-    time = next((each.time for each in booking.all if each.time != TimeLimits()), limits.time)
-    memory = next((each.memory_declared for each in booking.all if each.memory_declared), limits.memory.declared)
-    cores = next((each.cpus_declared for each in booking.all if each.cpus_declared), limits.cpu.declared)
+    time = next((each.time for each in booking.outside if each.time != TimeLimits()), limits.time)
+    memory = next((each.memory_declared for each in booking.outside if each.memory_declared), limits.memory.declared)
+    cores = next((each.cpus_declared for each in booking.outside if each.cpus_declared), limits.cpu.declared)
     return structs.replace(
         limits,
         time=time,

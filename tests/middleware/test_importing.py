@@ -230,3 +230,13 @@ def test_no_text_of_a_task_or_an_agent_is_stored(database: sqlite3.Connection, t
     stored = record(database, trial or "")
     assert "SECRET-WORDS" not in str(stored)
     assert "SECRET-WORDS" not in "\n".join(database.iterdump())
+
+
+def test_an_agents_own_transcript_that_stands_alone_is_a_trial_of_its_run(database: sqlite3.Connection) -> None:
+    """Its word proves nothing, and is not lost: a trial of no run whose end nobody recorded would be a lie."""
+    (trial,) = imported(database, "claude-code", "claude-code/529.transcript.jsonl").trials
+    record = latest_record(database, trial.trial or "")
+    assert record is not None
+    assert record.verdict is not None
+    assert (record.run, record.outcome, record.closed) == ("r", Outcome.ERRORED, "normal")
+    assert (record.verdict.blame, "only imported" in record.verdict.sentence) == (Blame.INDETERMINATE, True)
