@@ -2,8 +2,8 @@
 
 In: the main calls of a trial, each attempt with the process that opened its connection (`Sender`), where the relay
 looked (on this machine, a few dozen connections a second).  Out: the calls without what a tool sent, the tool's own
-calls, and the ids of calls and of attempts whose sender cannot be placed.  The agent's own processes are those that asked before any
-reply could have set a tool to work.
+calls, and the ids of calls and of attempts whose sender cannot be placed.  The agent's own processes are those that
+asked before any reply could have set a tool to work.
 - a *tool's*: another process, and one of the agent's own is among its parents: whatever it says of itself (the agent's
   session, its pending tool results), it is no call of the agent's;
 - *unplaced*: a call without an attempt of a process that is known to be the agent's, though those are known: none of

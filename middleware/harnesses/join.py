@@ -91,9 +91,7 @@ def _by_id(one: Booked, index: dict[tuple[str, str], set[str]], by_trial: dict[s
     return None
 
 
-def _hits(
-    one: Booked, kind: str, index: dict[tuple[str, str], set[str]], by_trial: dict[str, Known]
-) -> Counter[str]:
+def _hits(one: Booked, kind: str, index: dict[tuple[str, str], set[str]], by_trial: dict[str, Known]) -> Counter[str]:
     """How many ids of this kind each trial shares."""
     wanted: frozenset[str] = getattr(one.keys, kind)
     return Counter(

@@ -273,7 +273,9 @@ def _pair(option: str, text: str, shape: str) -> tuple[str, str]:
     name, equals, url = text.partition("=")
     if not (name and equals and url):
         raise UsageError(f"{option} {text!r} is incomplete.", remedy=f"Write {option} {shape}.")
-    if not _URL.fullmatch(url):
+    from fairtrial.middleware.relay.environment import split_target
+
+    if not _URL.fullmatch(url) or split_target(url) is None:
         raise UsageError(
             f"{option} {name}: {url!r} is no address.",
             remedy="Write it in full, such as https://host/path (http or https), or unix:///run/llm.sock.",

@@ -144,7 +144,7 @@ def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_D
     assigned.
 
     What the agent can write is kept as a note, or as its own word on how it ended (`booked.py` knows its worth), at
-    most: an exec, a reading or a coverage of its telling would move steps, tools and windows, and with them the verdict.
+    most: an exec, a reading or a coverage of its telling would move steps, tools and windows, and so the verdict.
     """
     unique: dict[tuple[str, int], Observation] = {}
     for observation in observations:

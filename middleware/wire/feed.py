@@ -161,8 +161,8 @@ def encode_json(kind: int, value: dict[str, object], *, conn: int = 0, msg: int 
 
 
 def json_bytes(value: object) -> bytes:
-    """JSON that every reader takes: a byte of an argument or a path that is no UTF-8 (a lone surrogate in Python's text)
-    becomes a question mark, what JSON does not know its `str`."""
+    """JSON that every reader takes: a byte of an argument or a path that is no UTF-8 (a lone surrogate in Python's
+    text) becomes a question mark, what JSON does not know its `str`."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 

@@ -58,6 +58,8 @@ def test_upstreams_and_routes_repeat_and_keep_their_order() -> None:
         (["--upstream", "mistral=http://h", "--", "true"], "--route VARIABLE=http://h"),
         (["--upstream", "openai", "--", "true"], "NAME=URL"),
         (["--upstream", "openai=host:80", "--", "true"], "in full"),
+        (["--upstream", "openai=http://[::1", "--", "true"], "in full"),
+        (["--upstream", "openai=http://h:99999999", "--", "true"], "in full"),
         (["--route", "A-B=http://h", "--", "true"], "no name of a variable"),
         (["--route", "A=ftp://h", "--", "true"], "in full"),
         (["--headroom", "-1", "--", "true"], "no factor"),
