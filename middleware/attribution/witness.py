@@ -10,9 +10,9 @@ asked before any reply could have set a tool to work.
   the run's own (a tool that cut itself loose is handed to PID 1), or one that was not looked at.  What fails there
   proves nothing, nor does such an attempt in a call of which another attempt is the agent's;
 - the agent's: its own processes, and the next process of a launcher that starts one per step.
-Where no sender of the agent's was seen (an agent in a container, or behind `serve`), nothing is told: then all rests on
-what the request says (`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its
-own passes for the agent.
+Where no sender of the agent's was seen (an agent in a container, behind `serve`, or in a server that its harness cut
+loose from the run, such as tmux), nothing is told: then all rests on what the request says (`steps/kinship.py`), and a
+tool that copies the agent's session and waits for no result of its own passes for the agent.
 
 How it can be wrong: an agent that asks once itself and then leaves the work to programs that it starts has their calls
 taken for a tool's; what fails there is then never infra, and where it was the last word the trial is indeterminate.
