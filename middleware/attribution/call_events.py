@@ -119,6 +119,8 @@ def surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
     case = ctx.case
     if case.past_door or any(call.id in case.alike for call in trouble.turn.calls):
         return False
+    if all(a.placed.id in case.unplaced_attempts for a in trouble.failed):
+        return False  # the agent's own attempts in this call ended in another way
     if any(turn.in_flight for turn in ctx.turns):
         return False  # of a call whose end nobody saw it is not known what it brought
     if _awaited_by_nobody(ctx, trouble) or _leaves_a_tool_unanswered(ctx, trouble):

@@ -2,17 +2,17 @@
 
 In: the main calls of a trial, each attempt with the process that opened its connection (`Sender`), where the relay
 looked (on this machine, a few dozen connections a second).  Out: the calls without what a tool sent, the tool's own
-calls, and the ids of calls whose sender cannot be placed.  The agent's own processes are those that asked before any
-reply could have set a tool to work.
+calls, and the ids of calls and of attempts whose sender cannot be placed.  The agent's own processes are those that
+asked before any reply could have set a tool to work.
 - a *tool's*: another process, and one of the agent's own is among its parents: whatever it says of itself (the agent's
   session, its pending tool results), it is no call of the agent's;
 - *unplaced*: a call without an attempt of a process that is known to be the agent's, though those are known: none of
   the run's own (a tool that cut itself loose is handed to PID 1), or one that was not looked at.  What fails there
-  proves nothing;
+  proves nothing, nor does such an attempt in a call of which another attempt is the agent's;
 - the agent's: its own processes, and the next process of a launcher that starts one per step.
-Where no sender of the agent's was seen (an agent in a container, or behind `serve`), nothing is told: then all rests on
-what the request says (`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its
-own passes for the agent.
+Where no sender of the agent's was seen (an agent in a container, behind `serve`, or in a server that its harness cut
+loose from the run, such as tmux), nothing is told: then all rests on what the request says (`steps/kinship.py`), and a
+tool that copies the agent's session and waits for no result of its own passes for the agent.
 
 How it can be wrong: an agent that asks once itself and then leaves the work to programs that it starts has their calls
 taken for a tool's; what fails there is then never infra, and where it was the last word the trial is indeterminate.
@@ -40,16 +40,19 @@ class Witnessed:
     """Calls of which every attempt was a tool's."""
     unplaced: frozenset[str]
     """Ids of calls of which no attempt is known to be the agent's own, though its processes are known."""
+    unplaced_attempts: frozenset[str]
+    """Ids of the observations of attempts that are not known to be its own, likewise."""
 
 
 def witnessed(calls: Sequence[CallSeen]) -> Witnessed:
     """Tell the agent's own calls from a tool's by who opened their connections."""
     agents = _agents(calls)
     if not agents:
-        return Witnessed(calls=list(calls), tools=[], unplaced=frozenset())
+        return Witnessed(calls=list(calls), tools=[], unplaced=frozenset(), unplaced_attempts=frozenset())
     own: list[CallSeen] = []
     tools: list[CallSeen] = []
     unplaced: set[str] = set()
+    unplaced_attempts: set[str] = set()
     for call in calls:
         kept = tuple(a for a in call.attempts if not _is_tools(a.value.sender, agents))
         if call.attempts and not kept and not call.open_attempts:
@@ -57,10 +60,14 @@ def witnessed(calls: Sequence[CallSeen]) -> Witnessed:
             continue
         if len(kept) != len(call.attempts):
             call = _with(call, kept)
-        if kept and not any(_is_agents(a.value.sender, agents) for a in kept):
+        loose = [a.placed.id for a in kept if not _is_agents(a.value.sender, agents)]
+        unplaced_attempts.update(loose)
+        if kept and len(loose) == len(kept):
             unplaced.add(call.id)
         own.append(call)
-    return Witnessed(calls=own, tools=tools, unplaced=frozenset(unplaced))
+    return Witnessed(
+        calls=own, tools=tools, unplaced=frozenset(unplaced), unplaced_attempts=frozenset(unplaced_attempts)
+    )
 
 
 def _agents(calls: Sequence[CallSeen]) -> list[Sender]:
@@ -91,7 +98,8 @@ def _is_agents(sender: Sender | None, agents: Sequence[Sender]) -> bool:
     if sender is None:
         return False
     launchers = {agent.parents[0] for agent in agents if agent.parents}
-    return any(_same(sender, agent) for agent in agents) or not launchers.isdisjoint(sender.parents)
+    # Its own child, not a grandchild: that may be a tool of another trial's agent, which the same harness started.
+    return any(_same(sender, agent) for agent in agents) or not launchers.isdisjoint(sender.parents[:1])
 
 
 def _with(call: CallSeen, kept: tuple[AttemptSeen, ...]) -> CallSeen:

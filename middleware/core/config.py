@@ -377,8 +377,15 @@ def read_sources(environ: Mapping[str, str], overrides: Mapping[str, Leaf]) -> E
 
 
 def store_path(config: Config, environ: Mapping[str, str], cwd: str) -> str:
-    """The store's file as an absolute path."""
-    return os.path.join(cwd, config.store.path or os.path.join(state_folder(environ), "store.db"))
+    """The store's file as an absolute path.  Raises `ConfigError` for one that is no UTF-8: it is told as text."""
+    path = os.path.join(cwd, config.store.path or os.path.join(state_folder(environ), "store.db"))
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"The store's path {path!r} holds bytes that are no UTF-8.", remedy="Name another store with --store PATH."
+        ) from None
+    return path
 
 
 def store_file(environ: Mapping[str, str], chosen: str | None = None) -> str:

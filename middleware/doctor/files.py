@@ -7,6 +7,7 @@ and stops no other.  YAML is read as YAML 1.2 (so `on:` of a workflow is a text)
 from __future__ import annotations
 
 import os
+import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,7 +83,10 @@ def _inside(folder: Path) -> Iterator[Path]:
 def _examine(path: Path) -> FileReport:
     shown = str(path)
     try:
-        if path.stat().st_size > MAX_BYTES:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            return FileReport(path=shown, problem="is no regular file")
+        if about.st_size > MAX_BYTES:
             return FileReport(path=shown, problem=f"is larger than {MAX_BYTES >> 20} MiB: no such file is read")
         documents = list(_documents(path))
     except OSError as error:
@@ -100,7 +104,7 @@ def _examine(path: Path) -> FileReport:
                     kind = kind or name
                     declared += read(document)
                     break
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         return FileReport(path=shown, kind=kind, problem=f"cannot be understood: {error}")
     return FileReport(path=shown, kind=kind, declared=tuple(declared))
 

@@ -8,6 +8,7 @@ Docker's `g` is 1024³ and so is its `gb`; Kubernetes' `G` is 1000³ and only `G
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -42,7 +43,7 @@ def docker_bytes(value: object) -> int:
     found = re.fullmatch(rf"{_NUMBER}\s*([bkmgt]?)b?", str(value).strip().lower())
     if isinstance(value, bool) or found is None:
         raise Unreadable(f"{value!r} is no size such as 512m or 2g")
-    return int(float(found[1]) * _DOCKER_UNITS[found[2]])
+    return int(_finite(float(found[1]) * _DOCKER_UNITS[found[2]], value))
 
 
 def kubernetes_quantity(value: object) -> float:
@@ -50,7 +51,7 @@ def kubernetes_quantity(value: object) -> float:
     found = re.fullmatch(rf"{_NUMBER}([A-Za-z]*)", str(value).strip())
     if isinstance(value, bool) or found is None or found[2] not in _KUBERNETES_UNITS:
         raise Unreadable(f"{value!r} is no quantity such as 500m or 2Gi")
-    return float(found[1]) * _KUBERNETES_UNITS[found[2]]
+    return _finite(float(found[1]) * _KUBERNETES_UNITS[found[2]], value)
 
 
 def number(value: object) -> float:
@@ -58,8 +59,8 @@ def number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise Unreadable(f"{value!r} is no number")
     try:
-        return float(value)
-    except ValueError:
+        return _finite(float(value), value)
+    except (ValueError, OverflowError):
         raise Unreadable(f"{value!r} is no number") from None
 
 
@@ -68,5 +69,11 @@ def duration_s(value: object) -> float:
     text = str(value).strip()
     parts = _DURATION.findall(text)
     if parts and "".join(f"{amount}{unit}" for amount, unit in parts) == text:
-        return sum(float(amount) * _SECONDS[unit] for amount, unit in parts)
+        return _finite(sum(float(amount) * _SECONDS[unit] for amount, unit in parts), value)
     return number(value)
+
+
+def _finite(amount: float, value: object) -> float:
+    if not math.isfinite(amount):
+        raise Unreadable(f"{value!r} is no number")
+    return amount

@@ -27,6 +27,9 @@ MAX_LINE_BYTES: Final = 32 << 20
 MAX_FILES: Final = 200_000
 """Of one folder and what lies below it."""
 
+LATEST_S: Final = 9_000_000_000
+"""Times after this, in 2255, are none: the store's clock counts ns in 63 bits."""
+
 T = TypeVar("T")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -161,7 +164,7 @@ def below(folder: Path, name: str) -> list[Path]:
 
 
 def wall_ns(text: object) -> int | None:
-    """An ISO 8601 time as ns since 1970; one without a zone is UTC; None for what is none."""
+    """An ISO 8601 time as ns since 1970; one without a zone is UTC; None for what is none, or lies in no such time."""
     if not isinstance(text, str):
         return None
     try:
@@ -170,12 +173,13 @@ def wall_ns(text: object) -> int | None:
         return None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000
+    since = moment - _EPOCH
+    return since // timedelta(microseconds=1) * 1000 if 0 <= since.total_seconds() < LATEST_S else None
 
 
 def from_seconds(value: object) -> int | None:
     """Seconds since 1970 as ns; None for what is no such number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e11:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < LATEST_S:
         return None
     return round(value * 1e9)
 

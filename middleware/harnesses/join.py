@@ -5,7 +5,8 @@ was not.  Pure.  A wrong join is worse than none: what could be one trial or ano
 trials that one observed trial holds are each tied to none of its parts.
 
 The order: fairtrial's own id · request ids · ids of replies · tool-call ids · call keys · container ids · sessions ·
-compose projects (the three last need no model call) · names · time.  A name counts only within one run, or where the
+compose projects (the three last need no model call) · names · time.  Ids that an agent can write tie nothing to a trial
+other than the one whose containers it had.  A name counts only within one run, or where the
 times agree: names come again.  Time alone counts only for the one trial that it could be, whose command line names the
 harness.
 """
@@ -31,6 +32,8 @@ BY_ID: Final = (
     ("sessions", "session", "by its session's id"),
     ("projects", "label", "by the label of its containers"),
 )
+FROM_OUTSIDE: Final = ("containers", "projects")
+"""Kinds of ids that no agent writes; the others may stand in files of its own (a trajectory in its container)."""
 SLACK_NS: Final = 2_000_000_000
 """So far may a harness's times lie outside of the command that ran it: clocks are read apart, and rounded."""
 
@@ -73,18 +76,27 @@ def _is_its_own(one: Booked, known: Known) -> bool:
 
 
 def _by_id(one: Booked, index: dict[tuple[str, str], set[str]], by_trial: dict[str, Known]) -> Joined | None:
+    housed = {trial for kind in FROM_OUTSIDE for trial in _hits(one, kind, index, by_trial)}
     for kind, how, words in BY_ID:
-        wanted: frozenset[str] = getattr(one.keys, kind)
-        hits = Counter(
-            trial for value in wanted for trial in index.get((kind, value), ()) if not _is_its_own(one, by_trial[trial])
-        )
+        hits = _hits(one, kind, index, by_trial)
         if len(hits) == 1:
             trial, shared = next(iter(hits.items()))
+            if housed and trial not in housed:
+                said = f"{_counted(words, shared)} one trial, by its containers another; tied to none of them"
+                return Joined(said=said)
             return Joined(trial=trial, how=how, said=_counted(words, shared))
         if hits:
             said = f"could be {len(hits)} trials by {words.split('{n} ')[-1].removeprefix('by ')}; tied to none of them"
             return Joined(said=said)
     return None
+
+
+def _hits(one: Booked, kind: str, index: dict[tuple[str, str], set[str]], by_trial: dict[str, Known]) -> Counter[str]:
+    """How many ids of this kind each trial shares."""
+    wanted: frozenset[str] = getattr(one.keys, kind)
+    return Counter(
+        trial for value in wanted for trial in index.get((kind, value), ()) if not _is_its_own(one, by_trial[trial])
+    )
 
 
 def _counted(words: str, shared: int) -> str:

@@ -12,7 +12,6 @@ into the engine.  When the observer dies `on_dead` is called once; `attach` give
 from __future__ import annotations
 
 import asyncio
-import json
 import select
 import socket
 import time
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Final
 
-from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Flag, Kind, parts_of_whole
+from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Flag, Kind, json_bytes, parts_of_whole
 
 FLUSH_S: Final = 0.002
 FLUSH_BYTES: Final = 64 * 1024
@@ -207,7 +206,7 @@ class FeedSender:
     ) -> None:
         """Queue one record with a JSON object; what JSON does not know is written as its `str`."""
         try:
-            payload = json.dumps(value, separators=(",", ":"), default=str).encode()
+            payload = json_bytes(value)
         except Exception:  # noqa: BLE001 - observing fails open
             self.stats.swallowed += 1
             return
@@ -230,7 +229,7 @@ class FeedSender:
             "until_ns": self._lost_until_ns,
         }
         self._lost_records = self._lost_bytes = 0
-        payload = json.dumps(value, separators=(",", ":")).encode()
+        payload = json_bytes(value)
         self._queue += (_pack(Kind.LOST, 0, 0, 0, 0, monotonic_ns(), len(payload)), payload)
         self._waiting += len(payload) + _HEAD_BYTES
 

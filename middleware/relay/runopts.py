@@ -8,6 +8,7 @@ a few milliseconds.  `cli.py` forwards its `run` here unread.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,6 +95,11 @@ def parse(arguments: Sequence[str]) -> RunOptions:
         )
     if space.try_ is not None and space.try_ < 1:
         raise UsageError(f"--try {space.try_} is no repetition.", remedy="Count from 1.")
+    if space.json and space.store and os.path.realpath(space.json) == os.path.realpath(space.store):
+        raise UsageError(
+            f"--json {space.json} is the store: the record would be written over it.",
+            remedy="Name another file, such as --json trial.json.",
+        )
     return RunOptions(
         command=tuple(command),
         run=space.run,
@@ -274,7 +280,9 @@ def _pair(option: str, text: str, shape: str) -> tuple[str, str]:
     name, equals, url = text.partition("=")
     if not (name and equals and url):
         raise UsageError(f"{option} {text!r} is incomplete.", remedy=f"Write {option} {shape}.")
-    if not _URL.fullmatch(url):
+    from fairtrial.middleware.relay.environment import split_target
+
+    if not _URL.fullmatch(url) or split_target(url) is None:
         raise UsageError(
             f"{option} {name}: {url!r} is no address.",
             remedy="Write it in full, such as https://host/path (http or https), or unix:///run/llm.sock.",

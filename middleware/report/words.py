@@ -39,8 +39,8 @@ def booked(trial: Trial) -> str:
         words = [word for word in (said.error or said.exit_status, _reward(said.reward)) if word]
         why = f" ({', '.join(words)})" if words else ""
         return printable(f"{trial.outcome.value} by {said.harness}{why}")
-    if trial.signal is None and trial.exit_code is None and not trial.command:
-        return trial.outcome.value  # of `serve`: there was no command that could have ended
+    if trial.signal is None and trial.exit_code is None and (not trial.command or trial.closed == "normal"):
+        return trial.outcome.value  # of `serve`, or one of several in a run: it had no command of its own
     how = f"signal {trial.signal}" if trial.signal else f"exit {'?' if trial.exit_code is None else trial.exit_code}"
     return f"{trial.outcome.value} ({how})"
 

@@ -12,7 +12,7 @@ would have become, and a further call for the same turn stays in it.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -84,9 +84,7 @@ _OUTSIDE_STEPS: Final = frozenset({PhaseName.TEARDOWN, PhaseName.VERIFY, PhaseNa
 
 def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
     """Assemble one trial from the observations of a store or a stream."""
-    said_inside: dict[tuple[str, int], Observation] = {}
-    selected, unassigned = _select(_without_outcomes_from_inside(observations, trial_id, said_inside), trial_id)
-    inside = Booking.of((o, value) for o in said_inside.values() if (value := decode(o)) is not None)
+    selected, unassigned = _select(observations, trial_id)
     own = [pair for pair in selected if not isinstance(pair[1], HarnessOutcome)]
     calls = fold(_attempts(own))
     roles = assign_roles(calls)
@@ -123,7 +121,7 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
         if role != "step"
     ]
     trial = structs.replace(
-        _trial(trial_id, own, records, ends, booking, inside),
+        _trial(trial_id, own, records, ends, booking),
         side_calls=side_calls,
         connections=connections(placed),
         unassigned=unassigned,
@@ -137,32 +135,22 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
 
 _Decoded = tuple[Observation, Value]
 _ATTEMPTS: Final = frozenset({AttemptStarted, AttemptEnded})
+_WORDS: Final = frozenset({Note.kind, HarnessOutcome.kind})
 _STOPS: Final = frozenset({ExecStarted, ExecEnded, ContainerEvent})
-
-
-def _without_outcomes_from_inside(
-    observations: Iterable[Observation], trial_id: str, kept: dict[tuple[str, int], Observation]
-) -> Iterator[Observation]:
-    """All others; this trial's outcomes of trust `inside` go to `kept`."""
-    for observation in observations:
-        if observation.trust is not Trust.INSIDE or observation.kind != HarnessOutcome.kind:
-            yield observation
-        elif observation.subject.trial == trial_id:
-            kept.setdefault((observation.source_id, observation.seq), observation)
 
 
 def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_Decoded], dict[str, int]]:
     """This trial's observations and those about the whole host, in order, repeats gone; and what could not be
     assigned.
 
-    What the agent can write is kept as a note at most: an exec, a reading or a coverage of its telling would move
-    steps, tools and windows, and with them the verdict.
+    What the agent can write is kept as a note, or as its own word on how it ended (`booked.py` knows its worth), at
+    most: an exec, a reading or a coverage of its telling would move steps, tools and windows, and so the verdict.
     """
     unique: dict[tuple[str, int], Observation] = {}
     for observation in observations:
         if observation.subject.trial not in {None, trial_id}:
             continue
-        if observation.trust is Trust.INSIDE and observation.kind != Note.kind:
+        if observation.trust is Trust.INSIDE and observation.kind not in _WORDS:
             continue
         key = (observation.source_id, observation.seq)
         known = unique.get(key)
@@ -381,18 +369,16 @@ def _phase(wall_ns: int, at: int, value: Value, ends: _Ends) -> PhaseName:
 # --- the trial's own fields -----------------------------------------------------------------------------------------
 
 
-def _trial(
-    trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _Ends, booking: Booking, inside: Booking
-) -> Trial:
-    """`inside`: what the agent could have written itself; shown with what was booked, and used for nothing else."""
+def _trial(trial_id: str, own: Sequence[_Decoded], steps: list[Step], ends: _Ends, booking: Booking) -> Trial:
     begun = next(((o, v) for o, v in own if isinstance(v, TrialStarted)), None)
     end = next((v for _, v in reversed(own) if isinstance(v, TrialEnded)), None)
     start = begun[1] if begun is not None else TrialStarted()
     outcome = Outcome.UNKNOWN
     if end is not None and (end.exit_code is not None or end.signal is not None):
         outcome = Outcome.PASSED if end.exit_code == 0 and not end.signal else Outcome.FAILED
-    outcome, source = booking.outcome(outcome)
-    told = booking.first or inside.first
+    outcome, source = booking.outcome(outcome, observed=begun is not None)
+    told = booking.first
+    words = booking.outside if begun is not None else booking.all
     alone = begun is None and told is not None
     seen_containers = _containers(own)
     mutations: dict[tuple[str, str | None, str | None], Mutation] = {}
@@ -406,10 +392,9 @@ def _trial(
         trial=trial_id,
         name=start.name or (told.label if told is not None and alone else None),
         run=start.run or (told.run if told is not None and alone else None),
-        harness=start.harness
-        or next((each.harness for each in (*booking.all, *inside.all) if each.harness != CONTROL), None),
-        task=start.task or next((each.task for each in booking.all if each.task), None),
-        try_=start.try_ if start.try_ is not None or told is None else told.try_,
+        harness=start.harness or next((each.harness for each in booking.all if each.harness != CONTROL), None),
+        task=start.task or next((each.task for each in words if each.task), None),
+        try_=start.try_ if start.try_ is not None or not words else words[0].try_,
         started=_time(told.started_ns if told is not None and alone else ends.started_ns),
         ended=_time(told.ended_ns if told is not None and alone else ends.ended_ns),
         closed=end.closed if end is not None else ("normal" if told is not None and alone else "incomplete"),
@@ -420,11 +405,11 @@ def _trial(
         signal=end.signal if end is not None else None,
         outcome=outcome,
         outcome_source=source,
-        booked=[*booking.records(), *inside.records(inside=True)],
+        booked=booking.records(),
         phases=_told_phases(booking) or _phases(own, ends, outcome),
         environment=structs.replace(
             _environment(begun, seen_containers),
-            concurrency_at_start=next((each.concurrency for each in booking.all if each.concurrency), None),
+            concurrency_at_start=next((each.concurrency for each in booking.outside if each.concurrency), None),
         ),
         limits=_declared(_limits(start, seen_containers), booking),
         mutations=list(mutations.values()),
@@ -477,11 +462,11 @@ def _told_phases(booking: Booking) -> list[Phase]:
 
 def _declared(limits: Limits, booking: Booking) -> Limits:
     """With what the harness declared: its limits of time, and what the task asked for."""
-    if not booking.all:
+    if not booking.outside:
         return limits
-    time = next((each.time for each in booking.all if each.time != TimeLimits()), limits.time)
-    memory = next((each.memory_declared for each in booking.all if each.memory_declared), limits.memory.declared)
-    cores = next((each.cpus_declared for each in booking.all if each.cpus_declared), limits.cpu.declared)
+    time = next((each.time for each in booking.outside if each.time != TimeLimits()), limits.time)
+    memory = next((each.memory_declared for each in booking.outside if each.memory_declared), limits.memory.declared)
+    cores = next((each.cpus_declared for each in booking.outside if each.cpus_declared), limits.cpu.declared)
     return structs.replace(
         limits,
         time=time,

@@ -6,7 +6,7 @@ In: the `harness.outcome` observations of one trial.  Out: a `Booking`.  Pure.  
 Which one counts: a verifier's or scorer's word before an exit status; of two alike the one that was read whole, then
 the one that was read last.  An unscored word changes an exit status of 0 only to the worse.
 Phases are used only when the model calls that were seen lie within them: a clock of another machine would put a kill
-into the wrong phase, and then the wrong blame.
+into the wrong phase, and then the wrong blame.  Nor are times that the agent wrote: they would move what struck it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Booking:
         if any(not value.retried for _, value in newest.values()):
             newest = {key: pair for key, pair in newest.items() if not pair[1].retried}
         told = sorted(newest.values(), key=lambda pair: _weight(*pair), reverse=True)
-        windows = _windows([value for _, value in told])
+        windows = _windows([value for observation, value in told if observation.trust is not Trust.INSIDE])
         apart = bool(windows) and not _hold(windows, calls_ns)
         return cls(
             all=tuple(value for _, value in told),
@@ -83,8 +83,11 @@ class Booking:
             clocks_apart=apart,
         )
 
-    def outcome(self, by_exit: Outcome) -> tuple[Outcome, str | None]:
-        """The outcome and who said it; `by_exit` is what the command's own end says, unknown where it had none."""
+    def outcome(self, by_exit: Outcome, *, observed: bool) -> tuple[Outcome, str | None]:
+        """The outcome and who said it; `by_exit` is what the command's own end says, unknown where it had none.
+
+        `observed`: fairtrial watched the trial.  Then an agent's word alone is no outcome.
+        """
         exit_source = None if by_exit is Outcome.UNKNOWN else "exit_code"
         for value in self.outside:
             if value.scored and value.outcome is not Outcome.UNKNOWN:
@@ -92,12 +95,13 @@ class Booking:
         for value in self.outside:
             if by_exit is not Outcome.FAILED and value.outcome in _WORSE:
                 return value.outcome, value.harness
-        if self.all and by_exit is Outcome.UNKNOWN:
-            said = next((value for value in self.all if value.outcome is not Outcome.UNKNOWN), self.all[0])
+        words = self.outside if observed else self.all
+        if words and by_exit is Outcome.UNKNOWN:
+            said = next((value for value in words if value.outcome is not Outcome.UNKNOWN), words[0])
             return said.outcome, said.harness
         return by_exit, exit_source
 
-    def records(self, *, inside: bool = False) -> list[Booked]:
+    def records(self) -> list[Booked]:
         """As the trial's record shows it."""
         return [
             Booked(
@@ -116,7 +120,7 @@ class Booking:
                 joined_by=value.joined_by,
                 complete=value.complete,
                 model_calls=value.model_calls,
-                inside=inside,
+                inside=not any(value is each for each in self.outside),
             )
             for value in self.all
         ]

@@ -157,7 +157,13 @@ def parts_of_whole(
 
 def encode_json(kind: int, value: dict[str, object], *, conn: int = 0, msg: int = 0, t_ns: int = 0) -> bytes:
     """One record with a JSON payload."""
-    return encode(kind, json.dumps(value, separators=(",", ":")).encode(), conn=conn, msg=msg, t_ns=t_ns)
+    return encode(kind, json_bytes(value), conn=conn, msg=msg, t_ns=t_ns)
+
+
+def json_bytes(value: object) -> bytes:
+    """JSON that every reader takes: a byte of an argument or a path that is no UTF-8 (a lone surrogate in Python's
+    text) becomes a question mark, what JSON does not know its `str`."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str).encode("utf-8", "replace")
 
 
 class Decoder:

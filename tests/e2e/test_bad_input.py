@@ -251,6 +251,26 @@ def test_a_command_that_cannot_start_has_the_shells_status_and_is_nobody_elses_f
     assert under.verdict.terminated_by is None or under.verdict.terminated_by.cause.startswith("operator.")
 
 
+@pytest.mark.parametrize("where", ["argument", "folder", "variable"])
+def test_bytes_that_are_no_utf_8_cost_no_record(where: str, home: Path, project: Path, tmp_path: Path) -> None:
+    odd = os.fsdecode(b"odd\xff")
+    folder = project / odd if where == "folder" else project
+    folder.mkdir(exist_ok=True)
+    more = {"NO_PROXY": odd} if where == "variable" else {}
+    command = ["sh", "-c", "exit 3", *([odd] if where == "argument" else [])]
+    under = run_under(command, agent_environment(home, NOBODY, **more), folder, kept=tmp_path)
+    assert under.outcome.returncode == 3, under.told()
+    assert under.record is not None, under.told()
+    assert shown(under.store, agent_environment(home, NOBODY)).exit_code == 3
+
+
+def test_a_store_that_no_text_can_name_is_refused_in_a_sentence(home: Path, project: Path, tmp_path: Path) -> None:
+    store = tmp_path / os.fsdecode(b"odd\xff.db")
+    under = run_under(["sh", "-c", "exit 3"], agent_environment(home, NOBODY), project, kept=tmp_path, store=store)
+    assert under.outcome.returncode == 3
+    says(under, "no UTF-8", "--store PATH")
+
+
 def test_without_loopback_the_command_runs_unobserved_and_is_told_why(home: Path, project: Path) -> None:
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         pytest.skip("a network without loopback needs uid 0 and unshare")

@@ -244,3 +244,13 @@ def test_a_name_that_the_trial_itself_chose_joins_nothing(database: sqlite3.Conn
         insert_observation(database, kept[0])
     (result,) = imported(database, "harbor", "harbor/oracle/good__kCa4dET/result.json").trials
     assert (result.trial == trial) == (source != "control")
+
+
+def test_an_agents_own_transcript_that_stands_alone_is_a_trial_of_its_run(database: sqlite3.Connection) -> None:
+    """Its word proves nothing, and is not lost: a trial of no run whose end nobody recorded would be a lie."""
+    (trial,) = imported(database, "claude-code", "claude-code/529.transcript.jsonl").trials
+    record = latest_record(database, trial.trial or "")
+    assert record is not None
+    assert record.verdict is not None
+    assert (record.run, record.outcome, record.closed) == ("r", Outcome.ERRORED, "normal")
+    assert (record.verdict.blame, "only imported" in record.verdict.sentence) == (Blame.INDETERMINATE, True)

@@ -9,6 +9,7 @@ LAUNCHER, AGENT, SHELL, TOOL = 50, 100, 200, 201
 ME = Sender(pid=AGENT, start_ticks=10, parents=[LAUNCHER])
 MY_TOOL = Sender(pid=TOOL, start_ticks=90, parents=[SHELL, AGENT, LAUNCHER])
 LOOSE = Sender(pid=0, start_ticks=0, parents=[])
+ANOTHERS_TOOL = Sender(pid=301, start_ticks=95, parents=[300, LAUNCHER])
 NEXT = Sender(pid=120, start_ticks=95, parents=[LAUNCHER])
 
 
@@ -65,6 +66,13 @@ def test_the_next_process_of_the_same_launcher_is_the_agent() -> None:
     assert summary(forged(NEXT).end(1).verdict()) == ("infra", "proved", "model_api.server_error", 2)
 
 
+def test_a_tool_of_another_agent_of_the_same_launcher_proves_nothing() -> None:
+    """Several trials in one run: one trial's tool sends a request in the name of another's agent."""
+    verdict = forged(ANOTHERS_TOOL).end(1).verdict()
+    assert verdict.grade != "proved"
+    assert ended(verdict) == ("model_api.server_error", "suspected", 2)
+
+
 def test_a_process_that_cut_itself_loose_proves_nothing() -> None:
     assert summary(forged(LOOSE).end(1).verdict()) == ("infra", "suspected", "model_api.server_error", 2)
     assert ended(forged(LOOSE).end(1).verdict()) == ("model_api.server_error", "suspected", 2)
@@ -89,6 +97,19 @@ def test_one_attempt_that_is_surely_the_agents_speaks_for_the_call() -> None:
         told.attempt(ReplyFacts(status=529, provider_id=True), outcome="error")
         asked_by(told, sender).waited(0.2)
     assert summary(told.end(1).verdict()) == ("infra", "proved", "model_api.overloaded", 2)
+
+
+@pytest.mark.parametrize("sender", [LOOSE, None])
+def test_attempts_of_nobody_known_prove_nothing_beside_one_that_the_agent_itself_ended(sender: Sender | None) -> None:
+    """A tool that cut itself loose sends the agent's very next request; the agent then asks, and gives up by itself."""
+    told = asked_by(Scene().call(), ME).ran(0)
+    for _ in range(2):
+        told.attempt(ReplyFacts(status=529, provider_id=True), outcome="error")
+        asked_by(told, sender).waited(0.2)
+    told.attempt(ReplyFacts(), outcome="client_disconnect", closed_by="client", seconds=1.5)
+    verdict = asked_by(told, ME).end(1).verdict()
+    assert verdict.grade != "proved"
+    assert (told_end := ended(verdict)) is None or told_end[1] == "suspected"
 
 
 def test_a_process_of_the_agents_pid_that_was_born_later_is_another() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -44,6 +45,19 @@ def read(folder: Path, name: str, text: str) -> FileReport:
 )
 def test_a_bad_file_is_one_sentence_that_names_the_place(tmp_path: Path, name: str, text: str, words: str) -> None:
     assert words in (read(tmp_path, name, text).problem or "")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "compose.yml")
+    assert [r.problem for r in examine_files([f"{tmp_path}/compose.yml"])] == ["is no regular file"]
+    assert [r.problem for r in examine_files([f"{tmp_path}/"])] == ["is no regular file"]
+
+
+@pytest.mark.parametrize("size", ["inf", "nan", "1e400"])
+def test_a_size_that_is_no_amount_is_one_sentence(tmp_path: Path, size: str) -> None:
+    report = read(tmp_path, "task.toml", f"[environment]\nmemory_mb = {size}\n[agent]\ntimeout_sec = {size}\n")
+    assert report.problem is not None
+    assert "is no number" in report.problem
 
 
 def test_a_file_that_is_not_there_or_not_text_is_said(tmp_path: Path) -> None:

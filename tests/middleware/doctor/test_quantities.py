@@ -39,6 +39,15 @@ def test_durations(text: object, seconds: float) -> None:
 
 
 @pytest.mark.parametrize("read", [docker_bytes, kubernetes_quantity, number, duration_s])
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "1e9999", "inf", 10**400, "1" * 400])
+def test_what_is_beyond_all_numbers_is_none(read: object, value: object) -> None:
+    """TOML and YAML both have inf and nan."""
+    assert callable(read)
+    with pytest.raises(Unreadable):
+        read(value)
+
+
+@pytest.mark.parametrize("read", [docker_bytes, kubernetes_quantity, number, duration_s])
 @given(
     value=st.one_of(st.text(), st.none(), st.booleans(), st.lists(st.integers()), st.dictionaries(st.text(), st.text()))
 )

@@ -76,6 +76,14 @@ def test_times_without_a_zone_are_utc_and_nonsense_is_none() -> None:
     )
 
 
+def test_times_that_the_store_cannot_count_are_none() -> None:
+    """The store's clock counts ns in 63 bits; an agent's trajectory may name any year."""
+    assert [wall_ns(f"{year}-12-31T23:59:59Z") for year in ("0001", "1969", "2262", "9999")] == [None] * 4
+    assert wall_ns("0001-01-01T00:00:00+23:59") is None
+    assert [from_seconds(value) for value in (9.3e9, 9e10, float("inf"), float("nan"))] == [None] * 4
+    assert (wall_ns("2254-12-31T00:00:00Z") or 0) < 1 << 63
+
+
 def test_paths_are_told_below_what_was_given_and_links_are_not_followed(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "x.json").touch()

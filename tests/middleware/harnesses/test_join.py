@@ -86,6 +86,18 @@ def test_a_request_id_beats_a_session() -> None:
     assert (found.trial, found.how) == ("t1", "request_id")
 
 
+@pytest.mark.parametrize("kind", ["requests", "responses", "tool_calls", "call_keys", "sessions"])
+@pytest.mark.parametrize("housing", ["projects", "containers"])
+def test_another_trials_ids_in_the_agents_files_tie_nothing_to_it(kind: str, housing: str) -> None:
+    """An agent that writes down what it saw of another trial would take that trial's verdict for its own."""
+    mine, other = known("t1", **of(housing, "p")), known("t2", **of(kind, "x"))
+    found = one(booked(**of(kind, "x"), **of(housing, "p")), mine, other)
+    first = (housing, kind) == ("containers", "sessions")  # the stronger of the two
+    assert (found.trial, "by its containers another" in found.said) == (("t1", False) if first else (None, True))
+    mine.keys[kind] = {"x"}
+    assert one(booked(**of(kind, "x"), **of(housing, "p")), mine, known("t2")).trial == "t1"
+
+
 def test_a_name_joins_within_the_time_and_not_beside_it() -> None:
     assert one(booked(names="n"), known("t1", names="n")).how == "name"
     assert one(booked(names="n"), known("t1", names="n", since=100, until=160)).trial is None

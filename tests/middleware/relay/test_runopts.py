@@ -58,10 +58,13 @@ def test_upstreams_and_routes_repeat_and_keep_their_order() -> None:
         (["--upstream", "mistral=http://h", "--", "true"], "--route VARIABLE=http://h"),
         (["--upstream", "openai", "--", "true"], "NAME=URL"),
         (["--upstream", "openai=host:80", "--", "true"], "in full"),
+        (["--upstream", "openai=http://[::1", "--", "true"], "in full"),
+        (["--upstream", "openai=http://h:99999999", "--", "true"], "in full"),
         (["--route", "A-B=http://h", "--", "true"], "no name of a variable"),
         (["--route", "A=ftp://h", "--", "true"], "in full"),
         (["--headroom", "-1", "--", "true"], "no factor"),
         (["--try", "0", "--", "true"], "Count from 1"),
+        (["--store", "s.db", "--json", "./s.db", "--", "true"], "is the store"),
     ],
 )
 def test_a_line_that_cannot_be_followed_says_why_and_what_to_write(arguments: list[str], said: str) -> None:

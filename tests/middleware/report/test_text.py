@@ -237,6 +237,13 @@ def test_a_trial_without_a_command_names_none_and_what_is_undecided_is_not_said_
     assert "DID NOT MATTER" not in text
 
 
+def test_one_of_several_trials_in_a_run_has_no_exit_status_of_its_own() -> None:
+    none = {"exit_code": None, "signal": None, "outcome": Outcome.UNKNOWN}
+    part = msgspec.structs.replace(failed_trial(), closed="normal", **none)
+    assert "exit ?" not in "\n".join(show_lines(part))
+    assert "exit ?" in "\n".join(show_lines(msgspec.structs.replace(part, closed="incomplete")))
+
+
 def test_the_sign_before_a_memory_peak_is_explained_where_it_stands() -> None:
     trial = failed_trial()
     assert not any("memory peak:" in line for line in show_lines(trial))

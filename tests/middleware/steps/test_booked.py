@@ -96,6 +96,14 @@ def test_the_agents_own_word_changes_no_outcome(word: Outcome) -> None:
         assert (shown.outcome, shown.inside) == (word, True)
 
 
+def test_the_agents_own_word_is_kept_and_is_no_outcome_of_a_trial_that_was_watched() -> None:
+    inside = told("claude-code", Outcome.ERRORED, scored=False, trust=Trust.INSIDE)
+    watched = assemble([*Story().begin().observations, inside], TRIAL).trial
+    assert (watched.outcome, [b.harness for b in watched.booked]) == (Outcome.UNKNOWN, ["claude-code"])
+    alone = assemble([inside], TRIAL).trial
+    assert (alone.outcome, alone.outcome_source, alone.closed) == (Outcome.ERRORED, "claude-code", "normal")
+
+
 def test_a_scorer_beats_the_harness_that_ran_the_agent_in_any_order() -> None:
     both = [told("mini-swe-agent", Outcome.UNKNOWN, scored=False), told("swe-bench", Outcome.PASSED)]
     assert outcome(*both) == outcome(*reversed(both)) == (Outcome.PASSED, "swe-bench")
@@ -159,6 +167,27 @@ def test_another_clock_s_phases_are_not_believed() -> None:
     hours = tuple((name, a + 7200, b + 7200) for name, a, b in PHASES)
     trial = assemble([*story().observations, told(phases=hours)], TRIAL).trial
     assert {phase.source for phase in trial.phases} == {"observed"}
+
+
+def test_phases_and_limits_that_the_agent_wrote_move_nothing() -> None:
+    """A transcript of its own, dated into the future, would make its harness's teardown a loss in its time."""
+    tale = story()
+    tale.tell(ContainerSeen(container_id=BOX), s=0.1)
+    tale.tell(OomKill(container_id=BOX, delta=1), s=15)
+    plain = assemble(tale.observations, TRIAL)
+    for since, until in ((0.5, 9), (0.5, 9000)):
+        written = told(
+            "claude-code",
+            trust=Trust.INSIDE,
+            phases=((PhaseName.AGENT, since, until),),
+            time=TimeLimits(agent=9, source="x"),
+            memory_declared=1,
+        )
+        seen = assemble([*tale.observations, written], TRIAL)
+        kills = [one.phase for one in seen.placed if isinstance(one.value, OomKill)]
+        assert kills == [one.phase for one in plain.placed if isinstance(one.value, OomKill)]
+        assert {phase.source for phase in seen.trial.phases} == {"observed"}
+        assert seen.trial.limits == plain.trial.limits
 
 
 def test_a_container_of_the_verifiers_time_or_name_is_the_verifiers() -> None:

@@ -32,6 +32,12 @@ def test_json_reads_back_and_other_bytes_are_an_empty_object() -> None:
     assert [r.json() for r in decoder.feed(stream)] == [{"a": 1}, {}, {}]
 
 
+def test_text_that_is_no_utf_8_is_json_all_the_same() -> None:
+    """An argument of a command may be any bytes; readers in other languages refuse a lone surrogate, escaped or not."""
+    (record,) = Decoder().feed(encode_json(Kind.NOTE, {"a": ["x\udcffy", "é"]}))
+    assert record.payload == '{"a":["x?y","é"]}'.encode()
+
+
 def test_an_impossible_length_is_corrupt_and_bounds_the_carry() -> None:
     with pytest.raises(FeedCorrupt):
         Decoder().feed(HEAD.pack(1, 0, 0, 0, 0, 0, MAX_PAYLOAD + 1))
