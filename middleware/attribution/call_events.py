@@ -30,6 +30,11 @@ _SHOWN: Final = 4
 """Attempts cited one by one; the rest are counted."""
 
 
+_STRANGER: Final = (
+    "The process that asked is none of the run's, as the agent's is, so nobody can say if it was a part of the agent"
+)
+
+
 def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None] | None = None) -> Event:
     """The event that a call's failed attempts add up to; `told`: facts of the rule's own for the cause's template."""
     turn, standing = trouble.turn, trouble.standing
@@ -105,6 +110,7 @@ def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None]
         why_present=trouble.why_present,
         flips_if=_flips_if(ctx, trouble, best),
         fact=fact,
+        undecided=_STRANGER if all(a.placed.id in ctx.case.stranger_attempts for a in trouble.failed) else None,
         evidence=tuple(_evidence(trouble)),
     )
 

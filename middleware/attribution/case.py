@@ -149,7 +149,7 @@ class Case:
         alike = frozenset(c.id for c, k in zip(self.main_calls, kin, strict=True) if k is Kin.ALIKE)
         self.alike = alike | seen.unplaced
         """Ids of calls that are like the agent's own and share nothing with them: they prove nothing."""
-        self.unplaced_attempts = seen.unplaced_attempts
+        self.unplaced_attempts, self.stranger_attempts = seen.unplaced_attempts, seen.strangers
         """Ids of attempts that are not known to be the agent's, where its processes are known: nor do they."""
         self.main_calls = [c for c, k in zip(self.main_calls, kin, strict=True) if k is not Kin.STRANGER]
         self._by_step: dict[int, list[CallSeen]] = {}

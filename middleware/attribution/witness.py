@@ -10,9 +10,10 @@ asked before any reply could have set a tool to work.
   the run's own (a tool that cut itself loose is handed to PID 1), or one that was not looked at.  What fails there
   proves nothing, nor does such an attempt in a call of which another attempt is the agent's;
 - the agent's: its own processes, and the next process of a launcher that starts one per step.
-Where no sender of the agent's was seen (an agent in a container, behind `serve`, or in a server that its harness cut
-loose from the run, such as tmux), nothing is told: then all rests on what the request says (`steps/kinship.py`), and a
-tool that copies the agent's session and waits for no result of its own passes for the agent.
+An agent in a server that its harness cut loose from the run (tmux) is none of the run's descendants, and neither is a
+tool that cuts itself loose: nobody can tell them apart, so all that comes from there is unplaced and proves nothing.
+Where nobody looked (an agent in a container, behind `serve`), nothing is told: then all rests on what the request says
+(`steps/kinship.py`), and a tool that copies the agent's session and waits for no result of its own passes for it.
 
 How it can be wrong: an agent that asks once itself and then leaves the work to programs that it starts has their calls
 taken for a tool's; what fails there is then never infra, and where it was the last word the trial is indeterminate.
@@ -24,10 +25,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from fairtrial.middleware.attribution.calls_seen import asked_of
 from fairtrial.middleware.attribution.seen import AttemptSeen, CallSeen
 from fairtrial.middleware.core.observations import Sender
+
+_NONE: Final[frozenset[str]] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +46,16 @@ class Witnessed:
     """Ids of calls of which no attempt is known to be the agent's own, though its processes are known."""
     unplaced_attempts: frozenset[str]
     """Ids of the observations of attempts that are not known to be its own, likewise."""
+    strangers: frozenset[str]
+    """Of these, the ones of processes outside of the run, though the agent's own process is one of the run's."""
 
 
 def witnessed(calls: Sequence[CallSeen]) -> Witnessed:
     """Tell the agent's own calls from a tool's by who opened their connections."""
-    agents = _agents(calls)
-    if not agents:
-        return Witnessed(calls=list(calls), tools=[], unplaced=frozenset(), unplaced_attempts=frozenset())
+    first = _first_senders(calls)
+    agents = [sender for sender in first if sender.pid]
+    if not first:
+        return Witnessed(calls=list(calls), tools=[], unplaced=_NONE, unplaced_attempts=_NONE, strangers=_NONE)
     own: list[CallSeen] = []
     tools: list[CallSeen] = []
     unplaced: set[str] = set()
@@ -65,13 +72,18 @@ def witnessed(calls: Sequence[CallSeen]) -> Witnessed:
         if kept and len(loose) == len(kept):
             unplaced.add(call.id)
         own.append(call)
+    outside = [a.placed.id for c in own for a in c.attempts if agents and a.value.sender and not a.value.sender.pid]
     return Witnessed(
-        calls=own, tools=tools, unplaced=frozenset(unplaced), unplaced_attempts=frozenset(unplaced_attempts)
+        calls=own,
+        tools=tools,
+        unplaced=frozenset(unplaced),
+        unplaced_attempts=frozenset(unplaced_attempts),
+        strangers=frozenset(outside),
     )
 
 
-def _agents(calls: Sequence[CallSeen]) -> list[Sender]:
-    """Who asked before any reply could have set a tool to work."""
+def _first_senders(calls: Sequence[CallSeen]) -> list[Sender]:
+    """Who asked before any reply could have set a tool to work; pid 0 is somebody outside of the run's processes."""
     asked = [asked_of(call) for call in calls]
     first_act = min((a.answered_ns for a in asked if a.acts and a.answered_ns is not None), default=None)
     if first_act is None:

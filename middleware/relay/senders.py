@@ -55,6 +55,10 @@ class Senders:
         self._known: list[int] = []
         """Who held connections before, the newest last: agents come again."""
 
+    def stop(self) -> None:
+        """Nobody is looked up from now on."""
+        self._off = True
+
     def of(self, client: object, door: object) -> dict[str, object] | None:
         """`client` and `door`: the two ends as the socket names them; only IPv4 loopback addresses are looked at."""
         if self._off or not (_is_loopback(client) and _is_loopback(door)) or not self._may_look():

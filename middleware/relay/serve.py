@@ -186,6 +186,7 @@ class Serving:
         self._loop.set_exception_handler(self._on_loop_error)
         self._feed = FeedSender(None, limit_bytes=plan.config.relay.feed_limit_bytes)
         self._relay = DrainingRelay(replace(relay_settings(environ), refuse_bad_heads=True), self._feed)
+        self._relay.senders.stop()  # its clients are not of its making
         self._launcher = launcher
         self._first = observer
         self._link: ServeLink | None = None

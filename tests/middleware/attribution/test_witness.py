@@ -73,9 +73,20 @@ def test_a_tool_of_another_agent_of_the_same_launcher_proves_nothing() -> None:
     assert ended(verdict) == ("model_api.server_error", "suspected", 2)
 
 
-def test_a_process_that_cut_itself_loose_proves_nothing() -> None:
-    assert summary(forged(LOOSE).end(1).verdict()) == ("infra", "suspected", "model_api.server_error", 2)
-    assert ended(forged(LOOSE).end(1).verdict()) == ("model_api.server_error", "suspected", 2)
+def test_a_process_that_cut_itself_loose_leaves_the_blame_open() -> None:
+    verdict = forged(LOOSE).end(1).verdict()
+    assert verdict.blame == "indeterminate"
+    assert "is none of the run's" in verdict.sentence
+    assert ended(verdict) == ("model_api.server_error", "suspected", 2)
+
+
+@pytest.mark.parametrize("sender", [LOOSE, ME])
+def test_an_agent_outside_of_the_run_is_not_told_from_a_tool_that_cut_itself_loose(sender: Sender) -> None:
+    """A harness that starts its agent by tmux: what fails there is suspected, whoever asked."""
+    told = asked_by(Scene().call(), LOOSE).ran(None, seconds=0.1)
+    for _ in range(2):
+        asked_by(told.attempt(ReplyFacts(status=500, provider_id=True), outcome="error"), sender).waited(0.2)
+    assert summary(told.end(1).verdict())[:2] == ("infra", "suspected")
 
 
 def test_a_sender_that_was_not_looked_at_proves_nothing_where_the_agents_is_known() -> None:
