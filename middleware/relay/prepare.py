@@ -162,7 +162,7 @@ def prepare(
                 Wishes(
                     upstreams={**settings.upstreams, **dict(options.upstreams)},
                     routes={**settings.routes, **dict(options.routes)},
-                    held=findings.held() if adapt else {},
+                    held=findings.held(adapt=adapt),
                     leave=findings.leave,
                     outer_doors=runtime_dir.outer_doors(environ, chosen=settings.relay.runtime_dir),
                     extra=findings.extra_doors() if adapt else (),

@@ -5,7 +5,8 @@ in plain sentences) and, after the doors are open, an adapted command.  No file 
 (`apiKeyHelper`) is never touched.  Of `--settings`, inline JSON is joined with ours; a file's content is never put on
 the command line, where everybody could read it.
 
-Recognised: Claude Code, Codex and opencode, by the program's name, also behind `npx`, `env`, `timeout` and the like.
+Recognised: Claude Code, Codex, opencode and aider, by the program's name, also behind `npx`, `env`, `timeout` and the
+like.
 Not recognised: an agent inside a shell line (`sh -c "claude …"`) or a container.  The cost of missing one is a door
 without calls, which the verdict says.
 
@@ -25,6 +26,7 @@ from typing import Final, Literal
 
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.core.places import home_folder
+from fairtrial.middleware.relay import settings_aider
 from fairtrial.middleware.relay.environment import (
     DEFAULT_URLS,
     DoorPlan,
@@ -34,10 +36,11 @@ from fairtrial.middleware.relay.environment import (
     split_origin,
 )
 
-Tool = Literal["claude", "codex", "opencode"]
+Tool = Literal["aider", "claude", "codex", "opencode"]
 ReadText = Callable[[str], str | None]
 
 _PROGRAMS: Final[Mapping[str, Tool]] = {
+    "aider": "aider",
     "claude": "claude",
     "@anthropic-ai/claude-code": "claude",
     "claude-code": "claude",
@@ -50,7 +53,18 @@ _LAUNCHERS: Final = ("npx", "bunx", "pnpx", "pnpm", "yarn", "dlx", "exec", "x", 
 _PREFIXES: Final = ("env", "nice", "ionice", "timeout", "stdbuf", "nohup", "setsid", "sudo", "time", "command")
 _WRAPPERS: Final = frozenset({*_LAUNCHERS, *_PREFIXES})
 _MANAGED: Final = "/etc/claude-code/managed-settings.json"
-_NAMES: Final[Mapping[Tool, str]] = {"claude": "Claude Code", "codex": "Codex", "opencode": "opencode"}
+_NAMES: Final[Mapping[Tool, str]] = {
+    "aider": "aider",
+    "claude": "Claude Code",
+    "codex": "Codex",
+    "opencode": "opencode",
+}
+_FLAGS: Final[Mapping[Tool, str]] = {
+    "aider": settings_aider.OPTION,
+    "claude": "--settings",
+    "codex": "-c",
+    "opencode": "OPENCODE_CONFIG_CONTENT",
+}
 _CLOUDS: Final = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
 
@@ -82,16 +96,28 @@ class Findings:
     notes: tuple[Note, ...] = ()
     leave: Mapping[str, str] = field(default_factory=dict[str, str])
 
-    def held(self) -> dict[str, str]:
-        """Variable -> what a file holds for it, for the doors of an adapted run."""
-        return {o.key.removeprefix("env."): o.url for o in self.overrides if o.tool == "claude" and o.door is not None}
+    def held(self, *, adapt: bool) -> dict[str, str]:
+        """Variable -> what a file holds for it, for the doors that stand before it.
+
+        aider's address counts also when nothing is adapted: its library asks OPENAI_BASE_URL first, so that one of
+        ours, before the provider's own address, would send its calls there and not where the file says.
+        """
+        held: dict[str, str] = {}
+        for override in self.overrides:
+            if override.door is None:
+                continue
+            if override.tool == "aider":
+                held["OPENAI_API_BASE"] = override.url
+            elif override.tool == "claude" and adapt:
+                held[override.key.removeprefix("env.")] = override.url
+        return held
 
     def extra_doors(self) -> tuple[DoorPlan, ...]:
         """Doors for settings that are no variables."""
         doors: list[DoorPlan] = []
         for override in self.overrides:
             found = split_origin(override.url)
-            if override.tool != "claude" and override.door is not None and found is not None:
+            if override.tool not in {"aider", "claude"} and override.door is not None and found is not None:
                 doors.append(DoorPlan(override.door, found[0]))
         return tuple(doors)
 
@@ -104,7 +130,9 @@ class Findings:
             if override.why_not is not None:
                 advice = f"{override.why_not}."
             else:
-                advice = f"Pass --adapt to let fairtrial give {_flag(override.tool)} for this run, or take the key out."
+                advice = (
+                    f"Pass --adapt to let fairtrial give {_FLAGS[override.tool]} for this run, or take the key out."
+                )
             text = (
                 f"{override.path} sets {override.key} to {mask_url(override.url)}, which beats the environment: "
                 f"{_NAMES[override.tool]}'s calls will not be seen. {advice}"
@@ -145,6 +173,8 @@ def inspect(command: Sequence[str], environ: Mapping[str, str], cwd: str, *, rea
     home = home_folder(environ)
     arguments = command[at + 1 :]
     match tool:
+        case "aider":
+            return _aider(at, arguments, home, cwd, reader)
         case "claude":
             return _claude(at, arguments, environ, home, cwd, reader)
         case "codex":
@@ -168,6 +198,8 @@ def adapt(
     insert: list[str] = []
     variables: dict[str, str] = {}
     match findings.tool:
+        case "aider":
+            insert = [settings_aider.OPTION, pointed[-1][1]]
         case "claude":
             env = {override.key.removeprefix("env."): url for override, url in pointed}
             arguments = command[findings.at + 1 :]
@@ -192,7 +224,7 @@ def adapt(
 def _mutations(pointed: Sequence[tuple[Override, str]]) -> tuple[Mutation, ...]:
     return tuple(
         Mutation(
-            what=f"{override.key} of {_NAMES[override.tool]}, by {_flag(override.tool)}",
+            what=f"{override.key} of {_NAMES[override.tool]}, by {_FLAGS[override.tool]}",
             old=mask_url(override.url),
             new=mask_url(url),
             why=f"--adapt: {override.path} {'may beat' if override.quiet else 'beats'} the environment",
@@ -422,6 +454,28 @@ def _opencode(at: int, environ: Mapping[str, str], home: str, cwd: str, reader: 
     return Findings(tool="opencode", at=at, overrides=tuple(overrides))
 
 
+# --- aider ----------------------------------------------------------------------------------------------------------
+
+
+def _aider(at: int, arguments: Sequence[str], home: str, cwd: str, reader: ReadText) -> Findings:
+    found = settings_aider.held(arguments, (cwd, list(_upwards(cwd))[-1], home), reader)
+    if found is None:
+        return Findings(tool="aider", at=at)
+    path, url = found
+    why_not = None if split_origin(url) is not None else "It is no http(s) address"
+    if path == settings_aider.ON_THE_COMMAND_LINE:
+        why_not = f"Leave the option out, and paste `OPENAI_API_BASE={mask_url(url)} fairtrial run --` before the rest"
+    override = Override(
+        tool="aider",
+        path=_short(path, home),
+        key="openai-api-base",
+        url=url,
+        door=None if why_not else "openai",
+        why_not=why_not,
+    )
+    return Findings(tool="aider", at=at, overrides=(override,))
+
+
 def _upwards(folder: str) -> Iterator[str]:
     """The folder and those above it, up to the root of the repository (or of the file system)."""
     while True:
@@ -433,10 +487,6 @@ def _upwards(folder: str) -> Iterator[str]:
 
 
 # --- small things ---------------------------------------------------------------------------------------------------
-
-
-def _flag(tool: Tool) -> str:
-    return {"claude": "--settings", "codex": "-c", "opencode": "OPENCODE_CONFIG_CONTENT"}[tool]
 
 
 def _short(path: str, home: str) -> str:

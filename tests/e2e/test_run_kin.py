@@ -81,11 +81,12 @@ def test_an_overloaded_api_ends_an_agent_of_the_sdk_and_is_infra_proved(
     assert not (told := missed(under, ended_by(Blame.INFRA, "model_api.overloaded", 2))), told
 
 
-@pytest.mark.parametrize("held", ["environment", "dotenv"])
+@pytest.mark.parametrize("held", ["environment", "dotenv", "adapted"])
 def test_aider_edits_a_file_and_its_call_is_a_step(
     home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], aider: Path, held: str
 ) -> None:
-    """`dotenv`: an address in `.env`, which beats the environment, and the line of docs/ci.md against that."""
+    """`dotenv`: an address in `.env`, which beats the environment, and the line of docs/ci.md against that; `adapted`:
+    the true address is in `.env`, and `--adapt` puts the door before it."""
     del aider
     (project / "hello.txt").write_text("")
     if held == "dotenv":
@@ -95,7 +96,11 @@ def test_aider_edits_a_file_and_its_call_is_a_step(
         command = clients.aider_command("Write hello into hello.txt.", "hello.txt")
         if held == "dotenv":
             command = ["sh", "-c", f'exec {command[0]} --openai-api-base "$OPENAI_API_BASE" "$@"', *command]
-        under = run_under(command, environment, project, kept=tmp_path / "kept", prefix=loopback_only)
+        if held == "adapted":
+            (project / ".env").write_text(f"OPENAI_API_BASE={environment.pop('OPENAI_API_BASE')}\n")
+        options = ("--adapt",) if held == "adapted" else ()
+        under = run_under(command, environment, project, kept=tmp_path / "kept", prefix=loopback_only, options=options)
+        assert len(server.model_calls) == 1, under.told()
         (theirs,) = server.model_calls
     assert (project / "hello.txt").read_text() == "hello\n", under.told()
     assert not (told := missed(under, passed())), told

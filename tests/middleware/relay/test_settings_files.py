@@ -74,7 +74,7 @@ def test_another_folder_for_the_users_file_is_honoured() -> None:
 def test_adapt_gives_claude_code_the_door_right_behind_its_program() -> None:
     command = "npx @anthropic-ai/claude-code -p 'do it'"
     findings = look(command, {"/h/.claude/settings.json": _claude_settings("https://gw/api")})
-    assert findings.held() == {"ANTHROPIC_BASE_URL": "https://gw/api"}
+    assert findings.held(adapt=True) == {"ANTHROPIC_BASE_URL": "https://gw/api"}
     assert not findings.sentences(adapt=True)
     made = adapt(shlex.split(command), HOME, findings, {"anthropic": DOOR})
     assert made.command[:2] == ("npx", "@anthropic-ai/claude-code")
@@ -95,7 +95,7 @@ def test_adapt_gives_claude_code_the_door_right_behind_its_program() -> None:
 )
 def test_what_cannot_be_adapted_says_why(command: str, path: str, why: str) -> None:
     findings = look(command, {path: _claude_settings("https://gw/")})
-    assert findings.held() == {}
+    assert findings.held(adapt=True) == {}
     assert why in findings.sentences(adapt=True)[0].text
     assert adapt(shlex.split(command), HOME, findings, {"anthropic": DOOR}).command == tuple(shlex.split(command))
 
@@ -114,7 +114,7 @@ def test_inline_settings_of_the_commands_own_keep_all_else_and_get_the_door(form
     files = {"/h/.claude/settings.json": _claude_settings("https://user/")}
     findings = inspect(command, HOME, "/w/project", reader=files.get)
     assert "--settings of the command sets" in findings.sentences(adapt=False)[0].text
-    assert findings.held() == {"ANTHROPIC_BASE_URL": "https://own/api"}
+    assert findings.held(adapt=True) == {"ANTHROPIC_BASE_URL": "https://own/api"}
     made = adapt(command, HOME, findings, {"anthropic": DOOR})
     assert len(made.command) == len(command)
     assert json.loads(made.command[-1].removeprefix("--settings=")) == {
@@ -139,7 +139,7 @@ def test_files_that_setting_sources_leaves_out_are_not_read() -> None:
 
 def test_a_prompt_behind_the_end_of_options_is_no_option() -> None:
     files = {"/h/.claude/settings.json": _claude_settings("https://user/")}
-    assert look("claude -p -- --settings x", files).held()
+    assert look("claude -p -- --settings x", files).held(adapt=True)
 
 
 def test_a_cloud_switched_on_in_a_file_is_said() -> None:
