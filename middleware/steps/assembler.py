@@ -135,6 +135,7 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
 
 _Decoded = tuple[Observation, Value]
 _ATTEMPTS: Final = frozenset({AttemptStarted, AttemptEnded})
+_KILLS: Final = frozenset({OomKill, KernelOomKill})
 _WORDS: Final = frozenset({Note.kind, HarnessOutcome.kind})
 _STOPS: Final = frozenset({ExecStarted, ExecEnded, ContainerEvent})
 
@@ -335,7 +336,9 @@ def _place(observation: Observation, value: Value, starts: Sequence[int], ends: 
         at = value.started_wall_ns or at if isinstance(value, AttemptEnded) else at
     elif kind in _LATE_TYPES and kind is not CgroupReading:
         late = round(observation.uncertainty_s * 1e9)
-        at -= max(LATE_KILL_NS, late) if kind is OomKill else late
+        earlier = at - (max(LATE_KILL_NS, late) if kind is OomKill else late)
+        # Not before the first call, if it may have been behind it: a kill before any reply can prove whose it was.
+        at = at if bisect_right(starts, earlier) == 0 and kind in _KILLS else earlier
     phase = observation.phase or _told_phase(at, value, booking) or _phase(observation.wall_ns, at, value, ends)
     step = bisect_right(starts, at) or None
     if phase in _OUTSIDE_STEPS:

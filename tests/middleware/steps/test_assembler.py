@@ -204,6 +204,19 @@ def test_a_kill_read_late_is_placed_by_its_uncertainty() -> None:
     assert [step.containers[0].oom_kills for step in trial.steps] == [1, 0]
 
 
+def test_a_kill_that_may_have_been_before_or_in_the_first_step_was_in_it() -> None:
+    """A kill before any reply can prove whose demand it was: what is not surely there is not put there."""
+    told = Story().begin().box()
+    first = told.s
+    told.attempt(turns=0, tools=(("t0", "Bash", None),), seconds=0.01)
+    told.s += 0.02
+    told.killed(s=told.s, u=told.s - first + 0.02)
+    told.attempt(turns=1)
+    told.read("end", oom_kill=1)
+    trial = assemble(told.end().observations, TRIAL).trial
+    assert [step.containers[0].oom_kills for step in trial.steps] == [1, 0]
+
+
 def test_a_kill_read_just_after_the_end_of_the_command_is_the_agents() -> None:
     told = Story().begin().box()
     told.attempt(turns=0, tools=(("t0", "Bash", None),))
