@@ -337,8 +337,10 @@ def _place(observation: Observation, value: Value, starts: Sequence[int], ends: 
     elif kind in _LATE_TYPES and kind is not CgroupReading:
         late = round(observation.uncertainty_s * 1e9)
         earlier = at - (max(LATE_KILL_NS, late) if kind is OomKill else late)
-        # Not before the first call, if it may have been behind it: a kill before any reply can prove whose it was.
-        at = at if bisect_right(starts, earlier) == 0 and kind in _KILLS else earlier
+        if kind in _KILLS and starts:
+            # Not before the first call, if it may have been behind it: a kill before any reply can prove whose it was.
+            earlier = max(earlier, min(at, starts[0]))
+        at = earlier
     phase = observation.phase or _told_phase(at, value, booking) or _phase(observation.wall_ns, at, value, ends)
     step = bisect_right(starts, at) or None
     if phase in _OUTSIDE_STEPS:
