@@ -17,9 +17,10 @@ from fairtrial.middleware.steps.placed import Placed
 
 ENDING: Final = frozenset({"kill", "stop", "restart", "remove"})
 """Requests that end a container's life."""
-_BEFORE_NS: Final = 100_000_000
-"""The runtime's clock may be taken for so much off ours (twice what its events say of themselves).  No more: a harness
-that clears up at once after an end from outside did not ask for it."""
+_BEFORE_NS: Final = 5_000_000
+"""Beside twice what the runtime's events say of their times.  No more: a harness that clears up at once after an end
+from outside (50 ms on a quiet machine) did not ask for it."""
+_UNTOLD_S: Final = 0.05
 _COMPOSE: Final = ("com.docker.compose.project", "com.docker.compose.service")
 _ENGINE_NS: Final = 10_000_000_000
 """An engine that goes or comes back deals with its containers within this."""
@@ -43,10 +44,17 @@ def asked_for(case: Case, container: ContainerCase, at_ns: int, actions: Collect
         one.action in actions
         and (one.status is None or one.status < 400)  # a client may leave before the answer: the stop is carried out
         and one.started_wall_ns is not None
-        and -_BEFORE_NS <= at_ns - one.started_wall_ns <= round((one.duration or 0.0) * 1e9) + _AFTER_NS
+        and -_before_ns(container) <= at_ns - one.started_wall_ns <= round((one.duration or 0.0) * 1e9) + _AFTER_NS
         for ref in called
         for one in case.asked_by_ref.get(ref, ())
     )
+
+
+def _before_ns(container: ContainerCase) -> int:
+    """How far the runtime's clock may be off ours: 2 ms where it is the same machine's."""
+    told = [p.observation.uncertainty_s for p, _ in container.events]
+    told += [p.observation.uncertainty_s for p, _ in container.ends]
+    return round(2e9 * max(told, default=_UNTOLD_S)) + _BEFORE_NS
 
 
 def after_last_word(case: Case, at_ns: int) -> bool:

@@ -71,7 +71,7 @@ DUE: Mapping[str, Mapping[str, Due]] = {
     "overloaded_twice": {"": passed(("model_api.overloaded", 2))},
     "overloaded_for_ever": {"": OVERLOADED},
     "server_error_once": {"": passed(("model_api.server_error", 2))},
-    "server_error_for_ever": {"": suspected_end(INFRA, "model_api.server_error")},
+    "server_error_for_ever": {"": suspected_end(INFRA, "model_api.poison_request")},  # the step before had passed
     "unauthorised_for_ever": {"": suspected_end(Blame.OPERATOR, "operator.auth")},
     "prompt_too_long": {"": REFUSED},
     "stall_mid_stream": {"": passed()},
