@@ -146,8 +146,9 @@ async def test_a_container_that_reads_more_than_it_may_hold_is_told_by_its_press
     if bench.readings(cid)[0].psi_memory is None:
         pytest.skip("no cgroup2 mount")
     await bench.docker("exec", cid, "dd", "if=/dev/zero", "of=/f", "bs=1M", "count=150")
-    reader = "while :; do cat /f /f >/dev/null; done"
-    await bench.docker("exec", "-d", cid, "sh", "-c", " ".join([f"({reader}) &"] * 4) + " wait")
+    # Large blocks, so that what is read and the readers themselves push each other out, on a quick disk as well.
+    reader = "while :; do dd if=/f of=/dev/null bs=8M 2>/dev/null; done"
+    await bench.docker("exec", "-d", cid, "sh", "-c", " ".join([f"({reader}) &"] * 5) + " wait")
     await eventually(
         lambda: any(r.edge == "change" and (r.psi_memory or 0.0) >= 0.1 for r in bench.readings(cid)), within_s=60
     )
