@@ -20,7 +20,7 @@ from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.records import Blame, Outcome, Trial, Verdict
 from fairtrial.middleware.report.sight import sight_line
-from fairtrial.middleware.report.words import booked, headline, printable, short_id
+from fairtrial.middleware.report.words import booked, called, headline, printable
 
 _NOT_XML: Final = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, not even as a reference."""
@@ -33,10 +33,11 @@ def junit_xml(name: str, trials: Sequence[Trial]) -> bytes:
     suite = SubElement(root, "testsuite", name=_text(name))
     counts = {"failures": 0, "errors": 0, "skipped": 0}
     total_s = 0.0
+    names = called(trials)
     for trial in trials:
         if trial.outcome in _TALLIED:
             counts[_TALLIED[trial.outcome]] += 1
-        total_s += _case(suite, name, trial)
+        total_s += _case(suite, name, names[trial.trial], trial)
     tallies = {
         "tests": str(len(trials)),
         **{key: str(value) for key, value in counts.items()},
@@ -54,13 +55,12 @@ def junit_xml(name: str, trials: Sequence[Trial]) -> bytes:
     return text + b"\n"
 
 
-def _case(suite: Element, name: str, trial: Trial) -> float:
+def _case(suite: Element, name: str, called_: str, trial: Trial) -> float:
     """Add one case; how long it took, s."""
     started, ended = wall_ns_of(trial.started), wall_ns_of(trial.ended)
     lasted_s = 0.0 if started is None or ended is None else max(0.0, (ended - started) / 1e9)
-    called = trial.task or trial.name or short_id(trial)
     again = f" (try {trial.try_})" if trial.try_ is not None else ""
-    case = SubElement(suite, "testcase", classname=_text(name), name=_text(called + again), time=f"{lasted_s:.3f}")
+    case = SubElement(suite, "testcase", classname=_text(name), name=_text(called_ + again), time=f"{lasted_s:.3f}")
     properties = SubElement(case, "properties")
     for key, value in case_properties(trial).items():
         SubElement(properties, "property", name=key, value=_text(value))
