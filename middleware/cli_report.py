@@ -2,8 +2,8 @@
 
 In: records (of a store, or of a file that `fairtrial run --json` wrote), a format.  Out: text on stdout or in a file;
 with `github`, annotations on stdout, the summary appended to `$GITHUB_STEP_SUMMARY` and the step's outputs to
-`$GITHUB_OUTPUT`, where the runner has set those.  Exit status 0, also for a failed trial: whether a job fails is `run`'s
-status, not the report's.
+`$GITHUB_OUTPUT`, where the runner has set those.  Exit status 0, also for a failed trial: whether a job fails is
+`run`'s status, not the report's.
 """
 
 from __future__ import annotations

@@ -60,7 +60,9 @@ def proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("proxy", "no", text, "correct or unset it: calls to the model API go through it")
     alive = ", ".join(f"{name}={mask_url(url)}" for name, url in given.items() if name not in dead)
     if alive:
-        yield Finding("proxy", "ok", f"{alive}: used towards the model API, doors are excepted")
+        yield Finding(
+            "proxy", "ok", f"{alive}: listens, used towards the model API, doors are excepted (a login is not tried)"
+        )
 
 
 def _unreachable(url: str) -> str | None:

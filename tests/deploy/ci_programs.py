@@ -57,8 +57,9 @@ def missing(name: str) -> str | None:
         "act": "act",
         "gitlab-ci-local": "node_modules/gitlab-ci-local/dist/index.js",
         "groovy": "groovy-all-2.4.21.jar",
+        "junit-10.xsd": "junit-10.xsd",
     }
-    needs = {"act": ("git",), "gitlab-ci-local": ("git", "rsync"), "groovy": ("java", "git")}
+    needs = {"act": ("git",), "gitlab-ci-local": ("git", "rsync"), "groovy": ("java", "git"), "junit-10.xsd": ()}
     absent = [program for program in needs[name] if shutil.which(program) is None]
     if absent:
         return f"not installed: {', '.join(absent)}"
@@ -131,6 +132,19 @@ def jenkins(file: Path, workspace: Path, source: Path, environ: Mapping[str, str
     return _told(
         command, source, {**environ, "PATH": f"{environ['PATH']}:{os.path.dirname(shutil.which('java') or '')}"}
     )
+
+
+def is_junit(file: Path) -> str:
+    """What Java's own validator says of a file by Jenkins' schema; nothing when it is content."""
+    script = (
+        "import javax.xml.transform.stream.StreamSource as S; "
+        "javax.xml.validation.SchemaFactory.newInstance(javax.xml.XMLConstants.W3C_XML_SCHEMA_NS_URI)"
+        ".newSchema(new File(args[0])).newValidator().validate(new S(new File(args[1])))"
+    )
+    jar, schema = BUILT / "groovy-all-2.4.21.jar", BUILT / "junit-10.xsd"
+    command = ["java", "-cp", str(jar), "groovy.ui.GroovyMain", "-e", script, str(schema), str(file)]
+    told = _told(command, BUILT, os.environ)
+    return "" if told.status == 0 else told.text
 
 
 def _told(command: list[str], folder: Path, environ: Mapping[str, str]) -> Told:

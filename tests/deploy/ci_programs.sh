@@ -3,6 +3,7 @@
 #   act              runs GitHub's workflows and composite actions (Go)
 #   gitlab-ci-local  runs GitLab's jobs (npm), and the Node 22 that it needs (npm)
 #   groovy-all       the Groovy 2.4.21 that Jenkins embeds (Maven Central; needs mvn and a Java)
+#   junit-10.xsd     the schema of Jenkins' xUnit plugin, as pytest's source has it (PyPI)
 # GitHub's own runner, GitLab's (its modules are not whole on Go's proxy) and Jenkins are in no registry that this has tried.
 # What could not be had is said, and the status is 1; the tests of what is missing skip.
 set -u
@@ -28,5 +29,13 @@ if [ ! -e "$target/groovy-all-2.4.21.jar" ]; then
     || ! mvn -q -B dependency:copy -Dartifact=org.codehaus.groovy:groovy-all:2.4.21 -DoutputDirectory="$target"; then
     could_not groovy "mvn failed"
   fi
+fi
+if [ ! -e "$target/junit-10.xsd" ]; then
+  fetched=$(mktemp -d)
+  if ! python3 -m pip download --quiet --no-deps --no-binary pytest --dest "$fetched" pytest==9.2.0 \
+    || ! tar -xzf "$fetched/pytest-9.2.0.tar.gz" -C "$target" --strip-components=3 pytest-9.2.0/testing/example_scripts/junit-10.xsd; then
+    could_not junit-10.xsd "pip could not fetch the source of pytest"
+  fi
+  rm -rf "$fetched"
 fi
 exit $failed

@@ -11,19 +11,23 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
 
+from fairtrial.middleware.core.records import Outcome
 from fairtrial.middleware.demo.agent import RETRIES
 from fairtrial.middleware.demo.faults import Fault
 from fairtrial.middleware.demo.script import say, shell
-from fairtrial.middleware.demo.standin import running_standin
+from fairtrial.middleware.demo.standin import RunningStandIn, running_standin
+from fairtrial.middleware.report.junit import junit_xml
 from tests.deploy import ci_programs
-from tests.deploy.ci_programs import COMMIT, Told, act, as_repository, gitlab, jenkins
+from tests.deploy.ci_programs import COMMIT, Told, act, as_repository, gitlab, is_junit, jenkins
 from tests.deploy.installed import as_installed, checkouts_own
 from tests.e2e.clients import CLAUDE_QUIET, ToolMissing, claude_program, clean_environment
+from tests.middleware.report.trials import trial
 
 AGENT = f"{sys.executable} -m fairtrial.middleware.demo.agent --check true"
 THE_PROMPT = 'say "hello"; $(touch "$HOME/owned") `touch "$HOME/owned"` $HOME using bash'
@@ -61,11 +65,23 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+def refusing(attempts: int) -> AbstractContextManager[RunningStandIn]:
+    """A model API that is overloaded at the second call, as often as an agent asks in its first try."""
+    fault = Fault(kind="http", step=1, attempts=attempts, status=529)
+    return running_standin([shell("echo hello"), say("Done.")], [fault])
+
+
 @pytest.fixture
 def overloaded() -> Iterator[str]:
-    """A model API that refuses the second call as often as an agent asks in its first try."""
-    fault = Fault(kind="http", step=1, attempts=RETRIES + 1, status=529)
-    with running_standin([shell("echo hello"), say("Done.")], [fault]) as server:
+    """For the demo's agent."""
+    with refusing(RETRIES + 1) as server:
+        yield server.url
+
+
+@pytest.fixture
+def overloaded_for_claude() -> Iterator[str]:
+    """For Claude Code, which asks three times."""
+    with refusing(3) as server:
         yield server.url
 
 
@@ -111,7 +127,7 @@ def test_act_runs_the_step_of_the_documentation_and_gives_summary_outputs_annota
 @pytest.mark.dear
 @pytest.mark.slow
 def test_act_runs_claude_code_every_night_and_again_when_the_first_try_left_with_75(
-    repo_root: Path, project: Path, environ: dict[str, str], claude: Path, overloaded: str, tmp_path: Path
+    repo_root: Path, project: Path, environ: dict[str, str], claude: Path, overloaded_for_claude: str, tmp_path: Path
 ) -> None:
     """Both workflows as they are, but for the line that installs the agent: it is here."""
     need("act")
@@ -122,7 +138,7 @@ def test_act_runs_claude_code_every_night_and_again_when_the_first_try_left_with
         (places / name).write_text(text.replace("npm install -g @anthropic-ai/claude-code", "claude --version"))
     as_repository(project, "https://github.com/team/project.git")
     kept = tmp_path / "artifacts"
-    variables = {"ANTHROPIC_BASE_URL": overloaded, "CLAUDE_CODE_MAX_RETRIES": str(RETRIES), **CLAUDE_QUIET}
+    variables = {"ANTHROPIC_BASE_URL": overloaded_for_claude, "CLAUDE_CODE_MAX_RETRIES": "2", **CLAUDE_QUIET}
     environ["PATH"] = f"{claude}:{environ['PATH']}"
     event = "workflow_dispatch"
     told = act(project, event, tmp_path, environ, repo_root=repo_root, variables=variables, artifacts=kept)
@@ -137,7 +153,7 @@ def test_act_runs_claude_code_every_night_and_again_when_the_first_try_left_with
 @pytest.mark.dear
 @pytest.mark.slow
 def test_gitlab_ci_local_runs_claude_code_and_a_prompt_is_never_code(
-    repo_root: Path, project: Path, environ: dict[str, str], claude: Path, overloaded: str
+    repo_root: Path, project: Path, environ: dict[str, str], claude: Path, overloaded_for_claude: str
 ) -> None:
     """GitLab puts variables into variables before bash reads them; `expand: false` keeps a prompt a text."""
     need("gitlab-ci-local")
@@ -153,7 +169,7 @@ def test_gitlab_ci_local_runs_claude_code_and_a_prompt_is_never_code(
     (project / ".gitlab-ci.yml").write_text("\n".join(line[2:] for line in text.splitlines()))
     as_repository(project, "https://git.example/team/project.git")
     variables = {"FTCI_SOURCE": str(repo_root), "FTCI_REF": head.stdout.strip(), "ANTHROPIC_API_KEY": "dummy"}
-    variables |= {"ANTHROPIC_BASE_URL": overloaded, "CLAUDE_CODE_MAX_RETRIES": str(RETRIES), **CLAUDE_QUIET}
+    variables |= {"ANTHROPIC_BASE_URL": overloaded_for_claude, "CLAUDE_CODE_MAX_RETRIES": "2", **CLAUDE_QUIET}
     environ["PATH"] = f"{claude}:{environ['PATH']}"
     told = gitlab(project, "agent", environ, variables)
     assert "agent finished" in told.text, told.text
@@ -193,3 +209,18 @@ def test_jenkins_groovy_takes_the_pipeline_which_tries_twice_each_in_an_empty_wo
     assert did == ["agent any", "stage Agent", *first, *(one.replace("try 1: 75", "try 2: 0") for one in first)]
     assert not (Path(environ["HOME"]) / "owned").exists(), told.text
     assert list((tmp_path / "workspace@tmp").iterdir()) == []
+
+
+def test_junit_files_are_valid_by_the_schema_of_jenkins_but_for_the_properties_of_a_case(tmp_path: Path) -> None:
+    need("groovy")
+    need("junit-10.xsd")
+    trials = [trial(n, outcome=outcome, task="\x00 <&> ]]>") for n, outcome in enumerate(Outcome)]
+    for name, content in (("run", trials), ("alone", trials[:1]), ("none", [])):
+        file = tmp_path / f"{name}.xml"
+        root = ET.fromstring(junit_xml(name, content))
+        for case in root.iter("testcase"):
+            case.remove(case[0])
+        file.write_bytes(ET.tostring(root))
+        assert is_junit(file) == ""
+    file.write_text(file.read_text().replace("<testsuites ", '<testsuites skipped="0" '))
+    assert "'skipped' is not allowed" in is_junit(file)

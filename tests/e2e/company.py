@@ -1,8 +1,8 @@
-"""A company's network for containers: no way out but a proxy, a CA that nobody else knows, a mirror of Python packages.
+"""A company's network for containers: no way out but a proxy, a CA that nobody else knows, a mirror of packages.
 
-In: an engine, a folder.  Out: `Network`: an internal bridge (no route, no names), the host's address on it, where proxies
-listen; the CA and (chain, key) for the names that are reached; and a mirror by https on loopback, behind the proxies.
-The packages are those of the locked lists, fetched once from the registry that pip is set up for.
+In: an engine, a folder.  Out: `Network`: an internal bridge (no route, no names), the host's address on it, where
+proxies listen; the CA and (chain, key) for the names that are reached; and a mirror by https on loopback, behind the
+proxies.  The packages are those of the locked lists, fetched once from the registry that pip is set up for.
 """
 
 from __future__ import annotations

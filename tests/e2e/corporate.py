@@ -1,8 +1,8 @@
 """A corporate proxy: CONNECT only, to one place whatever host is asked for, with a login and TLS if asked.
 
 In: a port to splice to (others for hosts that are named), the login that it wants, a certificate for localhost to be
-reached by https, the address to listen at (loopback's). Out: tunnels, and a line per request head in a log file. Run as a process of its own, so that it can stand in another network namespace;
-`running_proxy` does that.
+reached by https, the address to listen at (loopback's). Out: tunnels, and a line per request head in a log file. Run as
+a process of its own, so that it can stand in another network namespace; `running_proxy` does that.
 """
 
 from __future__ import annotations

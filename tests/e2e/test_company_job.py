@@ -1,4 +1,4 @@
-"""A container job of a company: no engine, read-only cgroup files, no way out but a proxy whose certificates are its own.
+"""A container job of a company: no engine, read-only cgroup files, no way out but a proxy, certificates of its own.
 
 fairtrial is installed by `deploy/ci/install.sh` from the company's mirror, Claude Code runs by `run.sh`, `report.sh`
 tells: as root and as nobody.  Each way in which such a place is wrong has its cause.
@@ -7,6 +7,7 @@ tells: as root and as nobody.  Each way in which such a place is wrong has its c
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.core.records import Blame, Grade, Trial
 from fairtrial.middleware.demo.faults import Fault
 from fairtrial.middleware.demo.script import say, shell
 from fairtrial.middleware.demo.standin import running_standin
@@ -75,6 +76,10 @@ class Job:
         done = self._engine.docker("exec", *options, self._box, "bash", "-c", script, check=False, timeout_s=300)
         return done.returncode, done.stdout + done.stderr
 
+    def host_of(self, proxy: str) -> str:
+        """Its host:port."""
+        return self._place.proxies[proxy].partition("://")[2]
+
     def run(self, proxy: str, *, ca: bool = True) -> tuple[int, str, Trial]:
         """Claude Code by run.sh: its status, what was said, the record; then report.sh."""
         quiet = {**clients.CLAUDE_QUIET, "ANTHROPIC_API_KEY": "dummy", "CLAUDE_CODE_MAX_RETRIES": "1"}
@@ -113,6 +118,9 @@ def job(
     options += [part for mount in mounts for part in ("--volume", f"{mount}:ro")]
     docker_engine.docker("rm", "-f", box, check=False)
     docker_engine.docker("run", "-d", "--init", "--name", box, *options, python_image, "sleep", "900")
+    pid = docker_engine.docker("inspect", "--format", "{{.State.Pid}}", box).stdout.strip()
+    # An engine without packet filter leaves an internal network its way out.
+    subprocess.run(["nsenter", "-t", pid, "-n", "ip", "route", "del", "default"], check=False, capture_output=True)
     try:
         made = Job(docker_engine, box, repo_root, place)
         pip = {"PIP_INDEX_URL": f"https://{PACKAGES}/simple", "PIP_CERT": "/etc/company.pem"}
@@ -124,13 +132,70 @@ def job(
         docker_engine.docker("rm", "-f", box, check=False)
 
 
-def test_look(job: Job) -> None:
-    for proxy, ca in (("well", True), ("busy", True), ("login", True), ("down", True), ("well", False)):
-        status, said, trial = job.run(proxy, ca=ca)
-        v = trial.verdict
-        print("=====", proxy, ca, status); print(said)
-        assert v is not None
-        print(v.blame, v.grade, v.cause, v.step, v.ended_as, "|", v.sentence)
-        for name, one in job.doctor(proxy, ca=ca).items():
-            if name in ("proxy", "certificates", "sight", "cgroup", "docker"):
-                print("   ", name, one["state"], one["text"], one.get("remedy"))
+def test_there_is_no_way_out_but_the_proxy_and_doctor_says_what_such_a_place_sees(job: Job) -> None:
+    ask = "import socket; socket.create_connection(('192.0.2.1', 443), 5)"
+    status, said = job.shell(f'python3 -c "{ask}"', "well")
+    assert (status, "Network is unreachable" in said) == (1, True), said
+    found = job.doctor("well")
+    assert found["proxy"]["state"] == found["certificates"]["state"] == "ok", found
+    assert "listens, used towards the model API" in found["proxy"]["text"]
+    assert found["certificates"]["text"].startswith("NODE_EXTRA_CA_CERTS = /etc/company.pem: 1 certificate")
+    sight = found["sight"]["text"]
+    assert sight.startswith("in a container, as ")
+    assert "sees model calls, the job's own memory (ceiling 900 MiB, peak, kills)" in sight
+    assert "cannot see who was killed for memory, containers that it starts" in sight
+    dead = job.doctor("down", ca=False)
+    assert (dead["proxy"]["state"], "certificates" in dead) == ("no", False)
+    assert dead["proxy"]["text"].endswith("does not answer (Connection refused)")
+
+
+def test_claude_code_works_through_it(job: Job) -> None:
+    status, said, trial = job.run("well")
+    assert (status, trial.verdict and trial.verdict.blame, len(trial.steps)) == (0, Blame.NONE, 2), said
+    first = trial.steps[0].calls[0].attempts[0]
+    assert (first.via_proxy, first.tls is not None) == (job.host_of("well"), True), said
+    assert trial.limits.memory.ceiling == LIMIT
+
+
+@pytest.mark.parametrize(
+    "proxy, ca, status, verdict, told",
+    [
+        ("busy", True, 75, (Blame.INFRA, Grade.PROVED, "model_api.overloaded", 2), "The model API was overloaded: "),
+        (
+            "login",
+            True,
+            1,
+            (Blame.OPERATOR, Grade.PROVED, "operator.auth", 1),
+            "The proxy towards api.anthropic.com wants a valid login (it asked for credentials (407)): ",
+        ),
+        (
+            "down",
+            True,
+            1,
+            (Blame.INFRA, Grade.SUSPECTED, "network.proxy", 1),
+            "The proxy towards api.anthropic.com refused or failed (no connection: connection refused): ",
+        ),
+        (
+            "well",
+            False,
+            1,
+            (Blame.OPERATOR, Grade.SUSPECTED, "network.tls", 1),
+            "The TLS handshake with api.anthropic.com failed (certificate not accepted: ",
+        ),
+    ],
+    ids=["overloaded", "407", "down", "no CA"],
+)
+def test_what_is_wrong_with_such_a_place_is_one_clear_line_with_its_remedy(
+    job: Job, proxy: str, ca: bool, status: int, verdict: tuple[Blame, Grade, str, int], told: str
+) -> None:
+    got, said, trial = job.run(proxy, ca=ca)
+    found = trial.verdict
+    assert found is not None
+    assert (got, (found.blame, found.grade, found.cause, found.step)) == (status, verdict), said
+    assert found.sentence.startswith(told), found.sentence
+    remedy = {
+        "login": "Put user and password into the address that HTTPS_PROXY",
+        "down": "Check the proxy that HTTPS_PROXY",
+    }
+    assert remedy.get(proxy, "NODE_EXTRA_CA_CERTS" if not ca else "Run the trial again") in found.sentence
+    assert said.count(found.sentence) == 1, said
