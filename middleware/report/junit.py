@@ -5,8 +5,8 @@ stands beside it, in the failure's `type` and in properties of the case, and cha
 when the blame is infra, or when nobody is blamed and an outside event that may be infra's ended the trial.  A trial of
 unknown outcome is skipped.
 
-**Source:** `junit-10.xsd` of Jenkins' xUnit plugin, which the files are valid by but for the `properties` of a case: the
-schema has them for a suite alone, test runners write them and CI servers read them.
+**Source:** `junit-10.xsd` of Jenkins' xUnit plugin, which the files are valid by but for the `properties` of a case:
+the schema has them for a suite alone, test runners write them all the same.
 """
 
 from __future__ import annotations

@@ -67,9 +67,11 @@ class Job:
     def __init__(self, engine: Engine, box: str, repo_root: Path, place: Place) -> None:
         self._engine, self._box, self._root, self._place = engine, box, repo_root, place
 
-    def shell(self, script: str, proxy: str, *, ca: bool = True, **more: str) -> tuple[int, str]:
+    def shell(
+        self, script: str, proxy: str, *, ca: bool = True, more: Mapping[str, str] | None = None
+    ) -> tuple[int, str]:
         """Status and all that was said."""
-        known = {"HTTPS_PROXY": self._place.proxies[proxy], "HOME": "/tmp/home", "FTCI_DIR": DIR, **more}
+        known = {"HTTPS_PROXY": self._place.proxies[proxy], "HOME": "/tmp/home", "FTCI_DIR": DIR, **(more or {})}
         if ca:
             known |= {"NODE_EXTRA_CA_CERTS": "/etc/company.pem"}
         options = [part for name, value in known.items() for part in ("--env", f"{name}={value}")]
@@ -85,7 +87,7 @@ class Job:
         quiet = {**clients.CLAUDE_QUIET, "ANTHROPIC_API_KEY": "dummy", "CLAUDE_CODE_MAX_RETRIES": "1"}
         command = 'claude -p "$PROMPT" --allowedTools Bash'
         given = {"FTCI_COMMAND": command, "PROMPT": "say hello using bash", **quiet}
-        status, said = self.shell(f"cd /tmp/work && {self._root}/deploy/ci/run.sh", proxy, ca=ca, **given)
+        status, said = self.shell(f"cd /tmp/work && {self._root}/deploy/ci/run.sh", proxy, ca=ca, more=given)
         reported, told = self.shell(f"{self._root}/deploy/ci/report.sh", proxy, ca=ca)
         assert reported == 0, said + told
         record = self.shell(f"cat {DIR}/report/trial.json", proxy)[1]
@@ -125,7 +127,7 @@ def job(
         made = Job(docker_engine, box, repo_root, place)
         pip = {"PIP_INDEX_URL": f"https://{PACKAGES}/simple", "PIP_CERT": "/etc/company.pem"}
         script = f"mkdir -p /tmp/home /tmp/work && {repo_root}/deploy/ci/install.sh"
-        status, said = made.shell(script, "well", **pip)
+        status, said = made.shell(script, "well", more=pip)
         assert (status, said.split()[:1]) == (0, ["fairtrial"]), said
         yield made
     finally:
