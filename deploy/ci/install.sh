@@ -29,11 +29,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1
 mkdir -p "$FTCI_DIR"
 chmod 0700 "$FTCI_DIR"
 "$python" -m venv --clear "$venv"
-"$venv/bin/python" -m pip install --quiet --no-compile --require-hashes -r "$source_dir/requirements/runtime.txt" -r "$source_dir/requirements/build.txt"
+"$venv/bin/python" -m pip install --quiet --require-hashes -r "$source_dir/requirements/runtime.txt" -r "$source_dir/requirements/build.txt"
 # A copy is built: the checkout may be read-only, and nothing is written into it.
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 cp -R "$source_dir"/{pyproject.toml,README.md,LICENSE,fairtrial,middleware,collectors,exporters} "$copy/"
-"$venv/bin/python" -m pip install --quiet --no-compile --no-deps --no-build-isolation "$copy"
+"$venv/bin/python" -m pip install --quiet --no-deps --no-build-isolation "$copy"
 echo "$want" >"$venv/.fairtrial-lock"
 "$venv/bin/fairtrial" --version
