@@ -10,7 +10,6 @@ import pytest
 
 from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName
 from fairtrial.middleware.harnesses.atif import read_trajectory
-from fairtrial.middleware.harnesses.harbor import project_of
 from fairtrial.middleware.wire.redact import digest
 from tests.middleware.harnesses.real import DATA, by_label, read
 
