@@ -97,6 +97,7 @@ class _Layout:
         self.profile = profile
         self.whole = trial.closed == "normal"
         self.guilty = self._guilty_id()
+        self.marks = self._marks()
 
     def groups(self) -> Iterator[list[Span]]:
         """What belongs together in one trace: all phases, then each step with its children, then each side call."""
@@ -181,7 +182,7 @@ class _Layout:
             # The command's end ends the trial; what is torn down after it still is within.
             max(self.ended, *(wall_ns_of(phase.ended) or 0 for phase in trial.phases), 0),
             attributes | verdict_attributes(trial),
-            events=self._marks(None),
+            events=self.marks.get(None, ()),
             links=() if self.guilty is None else (Link(self.trace_id, self.guilty),),
             error=verdict_error(trial) or (None if self.whole else "fairtrial was cut off before the trial ended"),
         )
@@ -202,24 +203,22 @@ class _Layout:
             return failed[-1].span_id or span_id(self.trial.trial, "call", failed[-1].id)
         return self._step_id(step)
 
-    def _marks(self, step: int | None) -> tuple[Event, ...]:
-        """What was told from inside while a step went on; with None, of no step that has a span."""
-        spans = {each.index for each in self.trial.steps if each.started is not None}
-        return tuple(
-            Event(
-                name=semconv.EVENT_MARK,
-                at_ns=at_ns,
-                attributes=present(
-                    {
-                        semconv.MARK_NAME: mark.name,
-                        semconv.MARK_TEXT: mark.text,
-                        semconv.MARK_TRUST: Trust.INSIDE.value,
-                    }
-                ),
-            )
-            for mark in self.trial.marks
-            if (mark.step if mark.step in spans else None) == step and (at_ns := wall_ns_of(mark.at)) is not None
-        )
+    def _marks(self) -> dict[int | None, tuple[Event, ...]]:
+        """What was told from inside, by the step that went on; None: no step that has a span."""
+        spans = {step.index for step in self.trial.steps if step.started is not None}
+        told: dict[int | None, tuple[Event, ...]] = {}
+        for mark in self.trial.marks:
+            if (at_ns := wall_ns_of(mark.at)) is None:
+                continue
+            attributes = {
+                semconv.MARK_NAME: mark.name,
+                semconv.MARK_TEXT: mark.text,
+                semconv.MARK_TRUST: Trust.INSIDE.value,
+            }
+            event = Event(name=semconv.EVENT_MARK, at_ns=at_ns, attributes=present(attributes))
+            step = mark.step if mark.step in spans else None
+            told[step] = (*told.get(step, ()), event)
+        return told
 
     def _step_id(self, step: Step) -> str:
         return span_id(self.trial.trial, "step", step.index)
@@ -235,7 +234,7 @@ class _Layout:
             for use in step.containers
             if use.cpu_throttled
         )
-        events += self._marks(step.index)
+        events += self.marks.get(step.index, ())
         yield self._span(semconv.SPAN_STEP, own, parent, start, wall_ns_of(step.ended), attributes, events=events)
         for call in step.calls:
             yield from self._call(call, own)

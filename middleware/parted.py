@@ -89,7 +89,7 @@ class PartedRun:
 
     @property
     def unassigned(self) -> dict[str, int]:
-        """What was given to no trial: model calls, by why as well, containers, and words of the control API likewise."""
+        """What was given to no trial: model calls, by why as well, containers, and words likewise."""
         whys = Counter(self._parting.stray_calls.values())
         counts = {"attempts": len(self._parting.stray_calls), "containers": len(self._parting.stray_containers)}
         counts |= {f"attempts.{why}": count for why, count in sorted(whys.items())}

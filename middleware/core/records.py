@@ -555,7 +555,7 @@ class Booked(Record, frozen=True, kw_only=True):
 
 
 class Mark(Record, frozen=True, kw_only=True):
-    """A moment that a program of the trial told through the control API: its word (trust inside), it counts for nothing."""
+    """A moment that a program of the trial told through the control API: it counts for nothing (trust inside)."""
 
     at: str
     """When it was, as it said; else when it said so."""

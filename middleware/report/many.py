@@ -114,14 +114,16 @@ def run_lines(
         if line.standing not in _QUIET:
             groups.setdefault((line.standing, line.why[0]), []).append(line)
     order = sorted(groups, key=lambda key: (_rank(key[0]), -len(groups[key]), key[1] or ""))
-    lines += [_group(key, groups[key]) for key in order[:_MAX_CAUSES]]
-    if rest := order[_MAX_CAUSES:]:
+    unheard = _words(unassigned)
+    most = _MAX_CAUSES - (unheard is not None)
+    lines += [_group(key, groups[key]) for key in order[:most]]
+    if rest := order[most:]:
         lines.append(
             f"  and {plural(sum(len(groups[key]) for key in rest), 'trial')} of {plural(len(rest), 'kind')} more"
         )
     if missing := _unassigned(unassigned):
         lines.append(missing)
-    if unheard := _words(unassigned):
+    if unheard is not None:
         lines.append(unheard)
     which = f" --run {printable(run)}" if run else ""
     if any(line.outcome == Outcome.UNKNOWN for line in trials):

@@ -50,7 +50,7 @@ _LAST_WORDS_NS: Final = 2_000_000_000
 _EVERYBODYS: Final = (DoorState, CoverageChanged, GapSeen, MutationSeen)
 
 Key = tuple[str, str]
-"""("call" | "container" | "exec" | "named" | "word", id): what a row belongs to.  Of a word the id is the name of whom it
+"""("call" | "container" | "exec" | "named" | "word", id): what a row belongs to.  Of a word: of whom it
 was said."""
 Row = tuple[str, int]
 """(source id, number)."""

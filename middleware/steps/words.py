@@ -1,8 +1,8 @@
 """What was said through the control API: of whom it was said, and which trial of a run that is.
 
-In: observations of `observer/control.py`, and the trials that a run was parted into.  Out: the moments of
-a trial as its record shows them; the name that a word bears, and for each name the one trial that it fits, or why it fits none.  Pure.  What this module does not do: believe
-anything: all this is trust `inside`, and only says beside which trial it stands.
+In: observations of `observer/control.py`, and the trials that a run was parted into.  Out: the moments of a trial as
+its record shows them; the name that a word bears, and for each name the one trial that it fits, or why it fits none.
+Pure.  What this module does not do: believe anything.  All this is trust `inside`, and only stands beside a trial.
 
 A name fits a trial that its client, or its container's maker, called so; whose environment Harbor would name after it;
 or that has a container of that name or id, a compose project of that name, or a session of that id.  A name that fits
