@@ -44,7 +44,7 @@ _LOOK_EVERY: Final = 256
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class PartSoFar:
-    """One trial of a run that goes on.  `id`: the run's own id, a dot and a number from 1; good while the run goes on."""
+    """One trial of a run that goes on.  `id`: the run's own id, a dot and a number; good while the run goes on."""
 
     id: str
     name: str | None
