@@ -244,7 +244,7 @@ def trials(
         if any(row.closed is None for row in rows):
             rows = with_parts(database, rows, _thresholds([]), most=limit)
     if as_json:
-        print(json.dumps([asdict(row) | {"provisional": row.closed is None} for row in rows], indent=2))
+        print(json.dumps([asdict(row) | {"provisional": "." in row.trial} for row in rows], indent=2))
         return
     if not rows:
         _leave(_nothing_listed(run, failed=failed, others=others))
@@ -371,13 +371,13 @@ def _shown_as_run(
     database: sqlite3.Connection, wanted: str, *, replay: bool, store: Path | None, as_json: bool
 ) -> bool:
     """Whether `wanted` was a run of several trials, or a trial of one that still runs; then it was shown."""
-    from fairtrial.middleware.cli_parted import held_before, held_now, part_now, show_held
+    from fairtrial.middleware.cli_parted import Live, held_before, held_now, part_now, show_held
 
-    thresholds, width = _thresholds([]), _terminal_width()
+    live, thresholds, width = Live(database), _thresholds([]), _terminal_width()
     known = find_trial(database, wanted)
-    held = held_now(database, wanted, thresholds)
+    held = held_now(database, live, wanted, thresholds)
     if held is None and not any(row.trial == wanted for row in known) and wanted != "last":
-        part = part_now(database, wanted, thresholds, _store_file(store))
+        part = part_now(database, live, wanted, thresholds, _store_file(store))
         if part is not None:
             print("fairtrial: its run goes on. What follows is judged as of now, and stored nowhere.", file=sys.stderr)
             if as_json:

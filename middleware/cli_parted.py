@@ -1,4 +1,4 @@
-"""A run that holds several trials, for `show`, `trials`, `report`, `export` and `summary`: parted already, or under way.
+"""A run that holds several trials, parted already or under way: for `show`, `trials`, `report`, `export`, `summary`.
 
 In: an open store, what a person typed.  Out: rows, lines, JSON.  What this module does not do: tell trials apart
 (`underway.py`, `parted.py`), or write.
@@ -25,7 +25,6 @@ from fairtrial.middleware.store.database import latest_record
 from fairtrial.middleware.store.parted_runs import PartedRow, find_parted, trials_of
 from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
 from fairtrial.middleware.underway import (
-    WITHIN_S,
     PartSoFar,
     SoFar,
     provisional,
@@ -60,7 +59,7 @@ class Held:
 
 
 def held_before(database: sqlite3.Connection, wanted: str) -> Held | None:
-    """The run that `wanted` means, by its own id or name, or by the name of `--run`; None: none was parted or named so."""
+    """The run that `wanted` means: by its own id or name where it was parted, or by the name of `--run`."""
     found = find_parted(database, wanted)
     if found:
         return _parted(database, found[0])
@@ -110,25 +109,35 @@ def trials_of_parted(database: sqlite3.Connection, wanted: str) -> tuple[str, li
 # --- runs under way -------------------------------------------------------------------------------------------------
 
 
+class Live:
+    """The runs under way, each told apart once, when somebody asks."""
+
+    def __init__(self, database: sqlite3.Connection, *, run: str | None = None) -> None:
+        self._database = database
+        self._rows = {row.trial: row for row in runs_under_way(database, run=run)[:_MOST_RUNS]}
+        self._found: dict[str, SoFar] = {}
+
+    def of(self, run: str) -> SoFar | None:
+        """By the run's own id; None: it does not run, or too many do."""
+        if run not in self._found and run in self._rows:
+            self._found[run] = so_far(self._database, self._rows[run])
+        return self._found.get(run)
+
+    def all(self) -> list[SoFar]:
+        """The newest first."""
+        return [found for run in self._rows if (found := self.of(run)) is not None]
+
+
 def with_parts(
-    database: sqlite3.Connection,
-    rows: Sequence[TrialRow],
-    thresholds: Thresholds,
-    *,
-    most: int,
-    within_s: float = WITHIN_S,
+    database: sqlite3.Connection, rows: Sequence[TrialRow], thresholds: Thresholds, *, most: int
 ) -> list[TrialRow]:
     """The rows, behind each run under way its trials so far, the newest first and at most `most`."""
-    alive = {row.trial for row in runs_under_way(database)[:_MOST_RUNS]}
-    told: list[TrialRow] = []
+    live, told = Live(database), list[TrialRow]()
     for row in rows:
-        if row.trial not in alive:
-            told.append(row)
-            continue
-        found = so_far(database, row, within_s=within_s)
-        told.append(replace(row, sentence=_in_short(found)))
-        if found.parts:
-            records = provisional_of_those_over(database, found.parts, thresholds, within_s=within_s)
+        found = live.of(row.trial)
+        told.append(row if found is None else replace(row, sentence=_in_short(found)))
+        if found is not None and found.parts:
+            records = provisional_of_those_over(database, found.parts, thresholds)
             newest = sorted(found.parts, key=lambda one: one.started_ns, reverse=True)[:most]
             told += [_row(found, one, records.get(one.id)) for one in newest]
     return told
@@ -136,18 +145,15 @@ def with_parts(
 
 def live_counts(database: sqlite3.Connection, run: str) -> tuple[int, int]:
     """Of the runs under way of this name: trials that were told apart so far, and how many of them are over."""
-    parts = [one for row in runs_under_way(database, run=run)[:_MOST_RUNS] for one in so_far(database, row).parts]
+    parts = [one for found in Live(database, run=run).all() for one in found.parts]
     return len(parts), sum(one.over for one in parts)
 
 
-def held_now(database: sqlite3.Connection, wanted: str, thresholds: Thresholds) -> Held | None:
+def held_now(database: sqlite3.Connection, live: Live, wanted: str, thresholds: Thresholds) -> Held | None:
     """The run under way that `wanted` means, if it holds several trials so far."""
     rows = find_trial(database, wanted)[:1] or list_trials(database, run=wanted, limit=1)
-    live = {row.trial for row in runs_under_way(database)}
-    if not rows or rows[0].trial not in live:
-        return None
-    found = so_far(database, rows[0])
-    if not found.parts:
+    found = live.of(rows[0].trial) if rows else None
+    if found is None or not found.parts:
         return None
     records = provisional_of_those_over(database, found.parts, thresholds)
     return Held(
@@ -164,11 +170,12 @@ def held_now(database: sqlite3.Connection, wanted: str, thresholds: Thresholds) 
     )
 
 
-def part_now(database: sqlite3.Connection, wanted: str, thresholds: Thresholds, store: Path) -> Trial | None:
+def part_now(
+    database: sqlite3.Connection, live: Live, wanted: str, thresholds: Thresholds, store: Path
+) -> Trial | None:
     """A trial of a run under way, by its name or by its run's id and number, judged as of now."""
-    for row in runs_under_way(database)[:_MOST_RUNS]:
-        parts = so_far(database, row).parts
-        meant = [one for one in parts if one.name == wanted or one.id == wanted]
+    for parts in (found.parts for found in live.all()):
+        meant = [one for one in parts if wanted in {one.name, one.id}]
         meant = meant or [one for one in parts if "." in wanted and one.id.endswith(wanted)]
         if len(meant) == 1:
             return provisional(database, meant[0], thresholds, store=store)

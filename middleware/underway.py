@@ -37,7 +37,7 @@ from fairtrial.middleware.store.queries import TrialRow, list_open_rows
 from fairtrial.middleware.store.writer import Owner
 
 MAX_ROWS: Final = 200_000
-"""Of one run; reading one back and noting what it says takes some 20 µs."""
+"""Of one run; reading one back and noting what it says takes some 50 µs."""
 WITHIN_S: Final = 10.0
 _LOOK_EVERY: Final = 256
 
