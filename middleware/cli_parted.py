@@ -138,8 +138,7 @@ def with_parts(
         told.append(row if found is None else replace(row, sentence=_in_short(found)))
         if found is not None and found.parts:
             records = provisional_of_those_over(database, found.parts, thresholds)
-            newest = sorted(found.parts, key=lambda one: one.started_ns, reverse=True)[:most]
-            told += [_row(found, one, records.get(one.id)) for one in newest]
+            told += [_row(found, one, records.get(one.id)) for one in found.parts[::-1][:most]]
     return told
 
 

@@ -1,5 +1,5 @@
-"""Words through the control API of a run with several trials, and what is told of such a run while it goes on and after:
-real processes, a real socket, each word beside the trial that it names."""
+"""A run with several trials: each word of the control API beside the trial that it names, and what is told of the run
+while it goes on and after.  Real processes, sockets, containers."""
 
 from __future__ import annotations
 
