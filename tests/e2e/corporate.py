@@ -1,6 +1,6 @@
 """A corporate proxy on loopback: CONNECT only, to one place whatever host is asked for, with a login and TLS if asked.
 
-In: a port to splice to, the login that it wants, a certificate for localhost to be reached by https. Out: tunnels, and
+In: a port (or a unix socket's path) to splice to, the login that it wants, a certificate for localhost to be reached by https. Out: tunnels, and
 a line per request head in a log file. Run as a process of its own, so that it can stand in another network namespace;
 `running_proxy` does that.
 """
@@ -36,17 +36,17 @@ class Proxy:
 
 @contextlib.contextmanager
 def running_proxy(
-    target_port: int,
+    target: int | Path,
     folder: Path,
     *,
     login: str | None = None,
     tls: tuple[Path, Path] | None = None,
     command_prefix: Sequence[str] = (),
 ) -> Generator[Proxy, None, None]:
-    """A proxy that leads every tunnel to 127.0.0.1:target_port. `login` is user:password, `tls` (chain, key)."""
+    """A proxy that leads every tunnel to 127.0.0.1:target, or to a unix socket. `login` is user:password, `tls` (chain, key)."""
     log = folder / "proxy.log"
     log.touch()
-    command = [*command_prefix, sys.executable, "-m", "tests.e2e.corporate", str(target_port), str(log)]
+    command = [*command_prefix, sys.executable, "-m", "tests.e2e.corporate", str(target), str(log)]
     command += [] if login is None else ["--login", login]
     command += [] if tls is None else ["--tls", *map(str, tls)]
     process = subprocess.Popen(
@@ -62,8 +62,8 @@ def running_proxy(
 
 
 class _Proxy:
-    def __init__(self, target_port: int, log: Path, login: str | None) -> None:
-        self._target_port = target_port
+    def __init__(self, target: str, log: Path, login: str | None) -> None:
+        self._target = target
         self._log = log
         self._wanted = None if login is None else b"Basic " + base64.b64encode(login.encode())
 
@@ -91,7 +91,10 @@ class _Proxy:
             )
             await writer.drain()
             return
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        if self._target.isdecimal():
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(self._target))
+        else:
+            far_reader, far_writer = await asyncio.open_unix_connection(self._target)
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
 
@@ -105,21 +108,21 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-async def _main(target_port: int, log: Path, login: str | None, tls: Sequence[str] | None) -> None:
+async def _main(target: str, log: Path, login: str | None, tls: Sequence[str] | None) -> None:
     context = None
     if tls is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*tls)
-    server = await asyncio.start_server(_Proxy(target_port, log, login).serve, "127.0.0.1", 0, ssl=context)
+    server = await asyncio.start_server(_Proxy(target, log, login).serve, "127.0.0.1", 0, ssl=context)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("target_port", type=int)
+    parser.add_argument("target")
     parser.add_argument("log", type=Path)
     parser.add_argument("--login")
     parser.add_argument("--tls", nargs=2)
     options = parser.parse_args()
-    asyncio.run(_main(options.target_port, options.log, options.login, options.tls))
+    asyncio.run(_main(options.target, options.log, options.login, options.tls))
