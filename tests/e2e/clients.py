@@ -209,7 +209,10 @@ def opencode_command(prompt: str, *, model: str = "standin/stand-in") -> list[st
 
 
 def gemini_environment(home: Path, base_url: str | None, **more: str) -> dict[str, str]:
-    """For Gemini CLI, whose way to log in is a setting: it is written into HOME; `base_url` without a version, None: Google's own."""
+    """For Gemini CLI, whose way to log in is a setting: it is written into HOME; `base_url` without a version.
+
+    None: Google's own address.
+    """
     settings = {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},

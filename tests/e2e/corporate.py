@@ -1,8 +1,8 @@
 """A corporate proxy on loopback: CONNECT only, to one place whatever host is asked for, with a login and TLS if asked.
 
-In: a port (or a unix socket's path) to splice to, the login that it wants, a certificate for localhost to be reached by https. Out: tunnels, and
-a line per request head in a log file. Run as a process of its own, so that it can stand in another network namespace;
-`running_proxy` does that.
+In: a port (or a unix socket's path) to splice to, the login that it wants, a certificate for localhost to be reached by
+https. Out: tunnels, and a line per request head in a log file. Run as a process of its own, so that it can stand in
+another network namespace; `running_proxy` does that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def running_proxy(
     tls: tuple[Path, Path] | None = None,
     command_prefix: Sequence[str] = (),
 ) -> Generator[Proxy, None, None]:
-    """A proxy that leads every tunnel to 127.0.0.1:target, or to a unix socket. `login` is user:password, `tls` (chain, key)."""
+    """A proxy that leads every tunnel to 127.0.0.1:target, or to a unix socket.
+
+    `login` is user:password, `tls` (chain, key).
+    """
     log = folder / "proxy.log"
     log.touch()
     command = [*command_prefix, sys.executable, "-m", "tests.e2e.corporate", str(target), str(log)]
