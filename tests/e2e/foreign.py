@@ -115,13 +115,14 @@ def _messages(client: Any) -> str:
     raise AssertionError("no final turn")
 
 
-def converse() -> str:
-    """boto3's Converse stream, to a gateway that signs by itself: botocore gives its keys to no plain http."""
+def converse(signed: bool = False) -> str:
+    """boto3's Converse stream; not signed, to a gateway that signs by itself: botocore gives its keys to no plain http."""
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
 
-    client = boto3.client("bedrock-runtime", region_name="eu-west-1", config=Config(signature_version=UNSIGNED))
+    config = None if signed else Config(signature_version=UNSIGNED)
+    client = boto3.client("bedrock-runtime", region_name="eu-west-1", config=config)
     spec = {"name": "bash", "inputSchema": {"json": ARGUMENTS}}
     history: list[Any] = [{"role": "user", "content": [{"text": ASK}]}]
     for _ in range(4):
@@ -153,6 +154,7 @@ KINDS = {
     "vertex_stream": vertex,
     "bedrock_stream": bedrock,
     "converse_stream": converse,
+    "converse_signed": lambda: converse(signed=True),
 }
 
 if __name__ == "__main__":

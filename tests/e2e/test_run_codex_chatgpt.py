@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import json
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,7 +41,11 @@ exporter = "none"
 def log_in(home: Path) -> str:
     """Write the login's files; returns the token that its calls bear."""
     account = {"chatgpt_plan_type": "pro", "chatgpt_account_id": "acc-1", "chatgpt_user_id": "user-1"}
-    claims = {"exp": int(time.time()) + 86_400, "email": "me@example.com", "https://api.openai.com/auth": account}
+    claims = {
+        "exp": int(datetime.now(UTC).timestamp()) + 86_400,
+        "email": "me@example.com",
+        "https://api.openai.com/auth": account,
+    }
     parts = (json.dumps(part).encode() for part in ({"alg": "RS256", "typ": "JWT"}, claims))
     token = ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in (*parts, b"no signature"))
     tokens = {"id_token": token, "access_token": token, "refresh_token": "r", "account_id": "acc-1"}

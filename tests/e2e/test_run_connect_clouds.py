@@ -19,7 +19,7 @@ from tests.e2e import clients
 from tests.e2e.corporate import running_proxy
 from tests.e2e.formats import FINAL, TOKEN, Running, running_formats
 from tests.e2e.test_run_connect import VIA, Company, company, through
-from tests.e2e.under import NO_DOCKER, Under, run_under
+from tests.e2e.under import NO_DOCKER, Under, missed, passed, run_under, step_call
 
 __all__ = ("company",)
 
@@ -55,8 +55,8 @@ def connect(
     tmp_path: Path,
     prefix: Sequence[str],
     company: Company,
-) -> tuple[Under, Running, list[str]]:
-    """Run it with the provider's names led to the stand-in; also what it saw, and what the proxy was asked for."""
+) -> tuple[Under, Running]:
+    """Run it with the provider's names led to the stand-in, which is given too."""
     socket = tmp_path / "far.sock"
     with (
         running_formats(tls=company.tls, socket=socket) as server,
@@ -64,7 +64,7 @@ def connect(
     ):
         environment = {**environment, **NO_DOCKER, **through(company, proxy.url), "AWS_CA_BUNDLE": str(company.ca)}
         ran = run_under(command, environment, project, kept=tmp_path / "kept", prefix=prefix, options=VIA)
-        return ran, server, proxy.requests
+        return ran, server
 
 
 def test_claude_code_on_bedrock_signs_for_its_host_and_is_measured(
@@ -73,15 +73,61 @@ def test_claude_code_on_bedrock_signs_for_its_host_and_is_measured(
     del claude_line
     environment = clients.claude_environment(home, None, CLAUDE_CODE_USE_BEDROCK="1", **AWS, **MODELS)
     command = clients.claude_command(PROMPT)
-    ran, server, asked = connect(command, environment, project, tmp_path, loopback_only, company)
-    print(asked, server.asked, [(p, b.get("max_tokens"), len(b.get("tools", []))) for p, h, b in server.seen])
+    ran, server = connect(command, environment, project, tmp_path, loopback_only, company)
     assert ran.outcome.json()["result"] == FINAL, ran.told()
+    signed_for_bedrock(server)
+    seen_as_bytes(ran, BEDROCK, "bedrock")
+
+
+def signed_for_bedrock(server: Running) -> None:
+    assert server.seen
     for _, headers, _ in server.seen:
         sent = {name.lower(): value for name, value in headers}
         assert sent["host"] == BEDROCK
         assert sent["authorization"].startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"), sent
         assert "host" in sent["authorization"].partition("SignedHeaders=")[2].partition(",")[0].split(";")
+
+
+def test_boto3_signs_for_its_host_and_is_measured(
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], company: Company, sdks_python: Path
+) -> None:
+    command = [str(sdks_python), FOREIGN, "converse_signed"]
+    environment = clients.clean_environment(home, **AWS)
+    ran, server = connect(command, environment, project, tmp_path, loopback_only, company)
+    assert (ran.outcome.returncode, ran.outcome.stdout) == (0, f"{FINAL}\n"), ran.told()
+    signed_for_bedrock(server)
     seen_as_bytes(ran, BEDROCK, "bedrock")
+
+
+@pytest.mark.parametrize("cloud", ["bedrock", "vertex"])
+def test_claude_code_at_a_gateway_for_a_cloud_is_read_by_route(
+    home: Path, project: Path, tmp_path: Path, cloud: str, claude_line: str
+) -> None:
+    """Without a signature: Bedrock by a key of its own, Vertex behind a gateway that logs in by itself."""
+    del claude_line
+    more = {
+        "bedrock": {"CLAUDE_CODE_USE_BEDROCK": "1", "AWS_BEARER_TOKEN_BEDROCK": "dummy", "AWS_REGION": "eu-west-1"},
+        "vertex": {
+            "CLAUDE_CODE_USE_VERTEX": "1",
+            "CLAUDE_CODE_SKIP_VERTEX_AUTH": "1",
+            "ANTHROPIC_VERTEX_PROJECT_ID": "p",
+            "CLOUD_ML_REGION": "us-east5",
+        },
+    }[cloud]
+    if cloud == "bedrock":
+        more |= MODELS
+    with running_formats() as server:
+        url = server.url if cloud == "bedrock" else f"{server.url}/v1"
+        options = ("--route", f"ANTHROPIC_{cloud.upper()}_BASE_URL={url}")
+        environment = clients.claude_environment(home, None, **more, **NO_DOCKER)
+        command = clients.claude_command(PROMPT)
+        ran = run_under(command, environment, project, kept=tmp_path / "kept", options=options)
+    assert ran.outcome.json()["result"] == FINAL, ran.told()
+    assert not (told := missed(ran, passed())), told
+    calls = [step_call(ran.trial, step.index) for step in ran.trial.steps]
+    dialect = {"bedrock": "bedrock", "vertex": "vertex_claude"}[cloud]
+    assert [(call.dialect, call.stream, call.outcome) for call in calls] == [(dialect, True, "ok")] * 2, ran.told()
+    assert [[tool.name for tool in step.tools] for step in ran.trial.steps] == [["Bash"], []]
 
 
 def test_claude_code_on_vertex_logs_in_with_google_and_is_measured(
@@ -110,8 +156,7 @@ def test_claude_code_on_vertex_logs_in_with_google_and_is_measured(
         GOOGLE_APPLICATION_CREDENTIALS=str(tmp_path / "account.json"),
     )
     command = clients.claude_command(PROMPT)
-    ran, server, asked = connect(command, environment, project, tmp_path, loopback_only, company)
-    print(asked, server.asked, [(p, b.get("max_tokens"), len(b.get("tools", []))) for p, h, b in server.seen])
+    ran, server = connect(command, environment, project, tmp_path, loopback_only, company)
     assert ran.outcome.json()["result"] == FINAL, ran.told()
     assert ("oauth2.googleapis.com", "POST /token") in server.asked
     for path, headers, _ in server.seen:
@@ -127,8 +172,7 @@ def test_gemini_cli_goes_through_the_door(
 ) -> None:
     environment = clients.gemini_environment(home, None)
     command = clients.gemini_command(PROMPT)
-    ran, server, asked = connect(command, environment, project, tmp_path, loopback_only, company)
-    print(asked, server.asked, [p for p, h, b in server.seen])
+    ran, server = connect(command, environment, project, tmp_path, loopback_only, company)
     assert (ran.outcome.returncode, ran.outcome.stdout) == (0, f"{FINAL}\n"), ran.told()
     assert {dict(headers)["host"] for _, headers, _ in server.seen} == {GEMINI}
     seen_as_bytes(ran, GEMINI, "gemini")
