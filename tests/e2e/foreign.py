@@ -116,7 +116,7 @@ def _messages(client: Any) -> str:
 
 
 def converse(signed: bool = False) -> str:
-    """boto3's Converse stream; not signed, to a gateway that signs by itself: botocore gives its keys to no plain http."""
+    """boto3's Converse stream. Not signed: to a gateway that signs; botocore gives its keys to no plain http."""
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
@@ -153,7 +153,7 @@ KINDS = {
     "ollama_json": lambda: ollama(False),
     "vertex_stream": vertex,
     "bedrock_stream": bedrock,
-    "converse_stream": converse,
+    "converse_stream": lambda: converse(signed=False),
     "converse_signed": lambda: converse(signed=True),
 }
 
