@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 ARGUMENTS = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
@@ -145,7 +146,7 @@ def converse(signed: bool = False) -> str:
     raise AssertionError("no final turn")
 
 
-KINDS = {
+KINDS: dict[str, Callable[[], str]] = {
     "gemini_stream": lambda: gemini(True),
     "gemini_json": lambda: gemini(False),
     "gemini_array": gemini_array,
