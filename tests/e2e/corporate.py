@@ -1,8 +1,9 @@
 """A corporate proxy: CONNECT only, to one place whatever host is asked for, with a login and TLS if asked.
 
-In: a port to splice to (others for hosts that are named), the login that it wants, a certificate for localhost to be
-reached by https, the address to listen at (loopback's). Out: tunnels, and a line per request head in a log file. Run as
-a process of its own, so that it can stand in another network namespace; `running_proxy` does that.
+In: a port (or a unix socket's path) to splice to, others for hosts that are named, the login that it wants, a
+certificate for localhost to be reached by https, the address to listen at (loopback's). Out: tunnels, and a line per
+request head in a log file. Run as a process of its own, so that it can stand in another network namespace;
+`running_proxy` does that.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Proxy:
 
 @contextlib.contextmanager
 def running_proxy(
-    target_port: int,
+    target: int | Path,
     folder: Path,
     *,
     login: str | None = None,
@@ -45,13 +46,13 @@ def running_proxy(
     listen: str = "127.0.0.1",
     routes: Mapping[str, int] | None = None,
 ) -> Generator[Proxy, None, None]:
-    """A proxy that leads every tunnel to 127.0.0.1:target_port. `login` is user:password, `tls` (chain, key).
+    """A proxy that leads every tunnel to 127.0.0.1:target, or to a unix socket.
 
-    `routes`: other ports, by the host that is asked for.
+    `login` is user:password, `tls` (chain, key); `routes`: other ports, by the host that is asked for.
     """
     log = folder / "proxy.log"
     log.touch()
-    command = [*command_prefix, sys.executable, "-m", "tests.e2e.corporate", str(target_port), str(log)]
+    command = [*command_prefix, sys.executable, "-m", "tests.e2e.corporate", str(target), str(log)]
     command += [] if login is None else ["--login", login]
     command += [] if tls is None else ["--tls", *map(str, tls)]
     command += ["--listen", listen, *(f"--route={host}={port}" for host, port in (routes or {}).items())]
@@ -68,8 +69,8 @@ def running_proxy(
 
 
 class _Proxy:
-    def __init__(self, target_port: int, log: Path, login: str | None, routes: Mapping[str, int]) -> None:
-        self._target_port = target_port
+    def __init__(self, target: str, log: Path, login: str | None, routes: Mapping[str, str]) -> None:
+        self._target = target
         self._routes = routes
         self._log = log
         self._wanted = None if login is None else b"Basic " + base64.b64encode(login.encode())
@@ -99,8 +100,11 @@ class _Proxy:
             await writer.drain()
             return
         host = first.split(b" ")[1].rpartition(b":")[0].decode()
-        port = self._routes.get(host, self._target_port)
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+        target = self._routes.get(host, self._target)
+        if target.isdecimal():
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(target))
+        else:
+            far_reader, far_writer = await asyncio.open_unix_connection(target)
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
 
@@ -119,8 +123,8 @@ async def _main(options: argparse.Namespace) -> None:
     if options.tls is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(*options.tls)
-    routes = {host: int(port) for host, _, port in (route.rpartition("=") for route in options.route)}
-    proxy = _Proxy(options.target_port, options.log, options.login, routes)
+    routes = {host: port for host, _, port in (route.rpartition("=") for route in options.route)}
+    proxy = _Proxy(options.target, options.log, options.login, routes)
     server = await asyncio.start_server(proxy.serve, options.listen, 0, ssl=context)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
@@ -128,7 +132,7 @@ async def _main(options: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("target_port", type=int)
+    parser.add_argument("target")
     parser.add_argument("log", type=Path)
     parser.add_argument("--login")
     parser.add_argument("--tls", nargs=2)
