@@ -1,8 +1,8 @@
 """Says outcomes and marks to fairtrial's control API, beside the harness's own work.
 
-In: `FAIRTRIAL_CONTROL_URL`, and words.  Out: POSTs, from a thread of its own.  Nothing here waits for fairtrial (but
-`finish`, bounded) or raises: what cannot be said is lost and counted.  A page that is gone, or of a fairtrial that knows
-no names of trials, is not asked again.
+In: `FAIRTRIAL_CONTROL_URL`, and words.  Out: POSTs, from a thread of its own.  Nothing here raises, and but for
+`finish`, which is bounded, nothing waits: what cannot be said is lost and counted.  A page that is gone, or of a
+fairtrial that knows no names of trials, is not asked again.
 What this module does not do: retry, read a harness's files, or need anything but the standard library.
 """
 
