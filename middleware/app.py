@@ -226,7 +226,8 @@ class ObservedTrial:
 
         trial = self._hello.trial
         try:
-            self._control = ControlPage(trial, token, Source(SOURCE, self._book.take, host=self._host, trial=trial))
+            source = Source(SOURCE, self._book.take, host=self._host, trial=trial)
+            self._control = ControlPage(trial, token, source, begun_ns=self._hello.wall_ns)
             await self._control.open(listener)
         except Exception as error:  # noqa: BLE001 - nothing else depends on it
             self._journal.note(CollectorFailed(label="control", detail=repr(error)))

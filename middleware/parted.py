@@ -85,13 +85,19 @@ class PartedRun:
         for child in self.children:
             self._child_of |= {("call", attempt): child for attempt in child.part.calls}
             self._child_of |= {("container", container): child for container in child.part.containers}
+        self._child_of |= {("word", name): self.children[index] for name, index in parting.words.items()}
 
     @property
     def unassigned(self) -> dict[str, int]:
-        """What was given to no trial: model calls, by why as well, and containers."""
+        """What was given to no trial: model calls, by why as well, containers, and words likewise."""
         whys = Counter(self._parting.stray_calls.values())
         counts = {"attempts": len(self._parting.stray_calls), "containers": len(self._parting.stray_containers)}
         counts |= {f"attempts.{why}": count for why, count in sorted(whys.items())}
+        said, words = self._facts.words, Counter[str]()
+        for name, why in self._parting.stray_words.items():
+            words[why] += said[name]
+        counts["words"] = words.total()
+        counts |= {f"words.{why}": count for why, count in sorted(words.items())}
         return {name: count for name, count in counts.items() if count}
 
     def open(self) -> None:

@@ -12,10 +12,19 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from fairtrial.middleware.core.clock import wall_ns_of
-from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Outcome, Trial, Verdict
+from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Mark, Outcome, Trial, Verdict
 from fairtrial.middleware.report.sight import sight_line
 from fairtrial.middleware.report.tables import connection_rows, step_rows
-from fairtrial.middleware.report.words import at_step, booked, headline, plural, printable, seconds, short_id
+from fairtrial.middleware.report.words import (
+    at_step,
+    booked,
+    headline,
+    mark_words,
+    plural,
+    printable,
+    seconds,
+    short_id,
+)
 
 MAX_BYTES: Final = 900_000
 MAX_STEPS: Final = 200
@@ -144,12 +153,20 @@ def _details(trial: Trial, of: str = "") -> Iterable[str]:
         if len(rows) > len(shown):
             title += f", the first {MAX_STEPS}"
         yield _folded(title, _table(shown))
+    if trial.marks:
+        rows = [("at", "step", "said"), *(_said(mark) for mark in trial.marks[:MAX_STEPS])]
+        title = f"{of}said from inside, counts for nothing ({len(trial.marks)})"
+        yield _folded(title, _table(rows))
     if trial.connections:
         rows = [tuple(escaped(cell.strip()) for cell in row) for row in connection_rows(trial.connections)]
         yield _folded(f"{of}{plural(len(trial.connections), 'connection')}", _table(rows[: MAX_STEPS + 1]))
     if trial.mutations:
         changes = [(escaped(m.what, _MAX_NAME), escaped(m.why or "")) for m in trial.mutations]
         yield _folded(f"{of}what fairtrial changed ({len(changes)})", _table([("what", "why"), *changes]))
+
+
+def _said(mark: Mark) -> tuple[str, ...]:
+    return f"{mark.at[11:23]}Z", "" if mark.step is None else str(mark.step), escaped(mark_words(mark))
 
 
 def _folded(title: str, body: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import textwrap
 
-from fairtrial.middleware.core.records import Blame, Trial, Verdict
+from fairtrial.middleware.core.records import Blame, Mark, Trial, Verdict
 
 
 def printable(text: str) -> str:
@@ -43,6 +43,12 @@ def booked(trial: Trial) -> str:
         return trial.outcome.value  # of `serve`, or one of several in a run: it had no command of its own
     how = f"signal {trial.signal}" if trial.signal else f"exit {'?' if trial.exit_code is None else trial.exit_code}"
     return f"{trial.outcome.value} ({how})"
+
+
+def mark_words(mark: Mark) -> str:
+    """A moment that was told from inside: its name, and what was said of it."""
+    text = f": {mark.text}" if mark.text else ""
+    return f"{mark.name}{text}"
 
 
 def _reward(reward: float | None) -> str:
