@@ -21,16 +21,28 @@ MODEL = "anthropic/claude-sonnet-4-5-20250929"
 _TASK = """
 from inspect_ai import Task, task
 from inspect_ai.dataset import Sample
-from inspect_ai.scorer import includes
+from inspect_ai.scorer import Score, accuracy, scorer
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import bash
+from inspect_ai.util import sandbox
+
+
+@scorer(metrics=[accuracy()])
+def answered():
+    async def score(state, target):
+        told = await sandbox().exec(["cat", "answer.txt"])
+        return Score(value="C" if target.text in told.stdout else "I")
+
+    return score
 
 
 @task
-def hello():
-    samples = [Sample(id=name, input=f"This is task-{n}. Say hello.", target="hello") for n, name in enumerate(NAMES)]
-    return Task(dataset=samples, solver=[use_tools(bash(timeout=30)), generate()], scorer=includes(), sandbox=SANDBOX)
+def hello(cached: bool = False):
+    samples = [Sample(id=name, input=f"This is task-{n}. Go.", target=f"task-{n}") for n, name in enumerate(NAMES)]
+    solver = [use_tools(bash(timeout=30)), generate(cache=cached)]
+    return Task(dataset=samples, solver=solver, scorer=answered(), sandbox=SANDBOX)
 """
+"""The scorer looks for a file in the sandbox that names the sample's task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +95,7 @@ def ready(
         (project / "compose.yaml").write_text(json.dumps({"services": {"default": service}}))
         sandbox = '("docker", "compose.yaml")'
         more["DOCKER_HOST"] = engine.docker_host
-    text = _TASK.replace("NAMES", repr(list(names))).replace("SANDBOX", sandbox)
+    text = _TASK.replace("NAMES", ascii(list(names))).replace("SANDBOX", sandbox)
     (project / "task.py").write_text(text)
     command = [str(clients.inspect_program()), "eval", "task.py", "--model", MODEL, "--log-dir", str(project / "logs")]
     environment = clients.clean_environment(

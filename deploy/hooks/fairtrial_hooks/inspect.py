@@ -81,7 +81,7 @@ class FairtrialHooks(Hooks):
                 data.config.extra_headers = {**headers, HEADER: name}
 
     async def on_sample_scoring(self, data: SampleScoring) -> None:
-        """The solver is done."""
+        """The solver is done, or has failed."""
         with contextlib.suppress(Exception):
             name = self._names.get(data.sample_id)
             if name is not None:
