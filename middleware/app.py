@@ -439,7 +439,15 @@ class ObservedTrial:
         """Each trial its record; then what a person wants to read after many."""
         hello = self._hello
         owner = Owner(hello.pid, self._host.boot_id, start_ticks(hello.pid))
-        parted = PartedRun(self._facts, parting, writer=self._writer, host=self._host, owner=owner, closed=ended.closed)
+        parted = PartedRun(
+            self._facts,
+            parting,
+            writer=self._writer,
+            host=self._host,
+            owner=owner,
+            closed=ended.closed,
+            ended=ended,
+        )
         self._many = many = FinishedRun(
             parted, self._book, self._writer, self._journal, thresholds=thresholds, whole=hello.json is not None
         )

@@ -154,8 +154,9 @@ class Crowd:
         """A word of the control API: a mark, or an outcome.  `at`: the moment that the mark tells."""
         value: Value
         if outcome is None:
-            fields: dict[str, object] = {NAME: "sample.end"} | ({} if about is None else {ABOUT: about})
-            value = Note(event=MARK, text="over", fields=fields | ({} if at is None else {AT: _ns(at)}))
+            told = {NAME: "sample.end", ABOUT: about, AT: None if at is None else _ns(at)}
+            fields: dict[str, object] = {name: each for name, each in told.items() if each is not None}
+            value = Note(event=MARK, text="over", fields=fields)
         else:
             label = about or ROOT
             value = HarnessOutcome(
