@@ -31,7 +31,7 @@ pytestmark = pytest.mark.dear
 
 HELLO = "echo hello > /work/hello.txt"
 PLUGIN = ("--plugin", "fairtrial")
-SESSIONS = ("--ak", 'session_id_headers=["x-harbor-session"]')
+NAMED = ("--ak", 'session_id_headers=["x-fairtrial-trial"]')
 LIFE = ["start", "environment-start", "agent-start", "agent-end", "verification-start", "end"]
 
 
@@ -66,10 +66,10 @@ def validated(path: Path) -> dict[str, object]:
 def test_each_trial_has_its_marks_its_word_and_its_verdict_beside_the_trajectory(
     docker_engine: Engine, tmp_path: Path, hooks_path: str
 ) -> None:
-    """Two attempts of one task at once, the same words: their sessions tell the calls, their names what was said."""
+    """Two attempts of one task at once, the same words: their names tell calls, containers and what was said."""
     script = (harbor.typed(HELLO), harbor.typed(done=True), harbor.typed(done=True))
     with running_standin(Scenario(steps=script, side_text=None)) as server:
-        job = ready("terminus-2", docker_engine, tmp_path, server.url, *TERMINUS, *SESSIONS)
+        job = ready("terminus-2", docker_engine, tmp_path, server.url, *TERMINUS, *NAMED)
         command = ["sh", "-c", 'exec "$@" --ak api_base=$OPENAI_BASE_URL', "sh", *job.command]
         environment = {**job.environment, "PYTHONPATH": hooks_path}
         outcome, run = run_many(command, environment, tmp_path / "project", "--run", "tb", "--control")
@@ -77,6 +77,8 @@ def test_each_trial_has_its_marks_its_word_and_its_verdict_beside_the_trajectory
     assert len(run.trials) == 2 and run.unassigned == {}, outcome.told()
     assert [marks(trial) for trial in run.trials] == [LIFE] * 2, outcome.told()
     assert sorted(trial.marks[0].about or "" for trial in run.trials) == names
+    assert [trial.name for trial in run.trials] == [trial.marks[0].about for trial in run.trials]
+    assert [len(trial.environment.container_ids) for trial in run.trials] == [1, 1], outcome.told()
     assert [(trial.marks[-1].text, trial.outcome) for trial in run.trials] == [("reward 1", Outcome.UNKNOWN)] * 2
     for trial in run.trials:
         (said,) = trial.booked
@@ -86,7 +88,7 @@ def test_each_trial_has_its_marks_its_word_and_its_verdict_beside_the_trajectory
             "passed",
             True,
         )
-        begins = [call.started for step in trial.steps for call in step.calls if call.started is not None]
+        begins = [step.started for step in trial.steps if step.started is not None]
         assert trial.marks[2].at < min(begins) and max(begins) < trial.marks[3].at, "agent-start, agent-end"
     imported = after_import("harbor", job.results, run, tmp_path / "project" / "kept.db")
     for trial in imported:
