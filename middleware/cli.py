@@ -376,7 +376,8 @@ def _shown_as_run(
     live, thresholds, width = Live(database), _thresholds([]), _terminal_width()
     known = find_trial(database, wanted)
     held = held_now(database, live, wanted, thresholds)
-    if held is None and not any(row.trial == wanted for row in known) and wanted != "last":
+    by_id = wanted == "last" or any(row.trial.startswith(wanted) or row.trial.endswith(wanted) for row in known)
+    if held is None and not by_id:
         part = part_now(database, live, wanted, thresholds, _store_file(store))
         if part is not None:
             print("fairtrial: its run goes on. What follows is judged as of now, and stored nowhere.", file=sys.stderr)

@@ -13,7 +13,6 @@ How it can be wrong: a client may give its session the name of another trial tha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -26,7 +25,7 @@ from fairtrial.middleware.steps.booked import CONTROL
 
 if TYPE_CHECKING:
     from fairtrial.middleware.steps.parting import Part
-    from fairtrial.middleware.steps.run_facts import BoxFacts, RunFacts
+    from fairtrial.middleware.steps.run_facts import RunFacts
 
 MARK: Final = "control.mark"
 """Event of a `Note`: a moment that was told."""
@@ -78,43 +77,52 @@ def marks(own: Iterable[tuple[Observation, Value]], step_at: Callable[[int], int
 
 def told_apart(names: Iterable[str], parts: Sequence[Part], facts: RunFacts) -> tuple[dict[str, int], dict[str, str]]:
     """Name → the part that it fits, and of the others name → why: unknown | contested | run."""
-    known = [_Known(part, facts) for part in parts]
+    known = _Known(parts, facts)
     found: dict[str, int] = {}
     strays: dict[str, str] = {}
-    folded: dict[str, tuple[str, int]] = {}
+    folded: dict[str, list[str]] = {}
     for name in names:
-        fits = [(n, one.how(name)) for n, one in enumerate(known)]
-        fits = [(n, how) for n, how in fits if how is not None]
+        exact, by_fold = known.exact(name), known.folded(name)
+        fits = exact | by_fold
         if not name:
             strays[name] = OF_THE_RUN
         elif len(fits) != 1:
             strays[name] = CONTESTED if fits else UNKNOWN
-        elif fits[0][1] == "folded":
-            folded[name] = (project_of(name + ENVIRONMENT), fits[0][0])
         else:
-            found[name] = fits[0][0]
-    made = Counter(project for project, _ in folded.values())
-    for name, (project, n) in folded.items():
-        if made[project] > 1:
-            strays[name] = CONTESTED
-        else:
-            found[name] = n
+            found[name] = next(iter(fits))
+            if not exact:
+                folded.setdefault(project_of(name + ENVIRONMENT), []).append(name)
+    for name in (name for alike in folded.values() if len(alike) > 1 for name in alike):
+        del found[name]
+        strays[name] = CONTESTED
     return found, strays
 
 
 class _Known:
-    """By what one trial of a run is known."""
+    """By what the trials of a run are known: text → numbers of the parts."""
 
-    def __init__(self, part: Part, facts: RunFacts) -> None:
-        boxes: list[BoxFacts] = [facts.boxes[container] for container in part.containers if container in facts.boxes]
-        calls = [facts.calls[attempt] for attempt in part.calls if attempt in facts.calls]
-        self._exact = {part.name} if part.how == "name" and part.name and len(part.name) < _CUT_CHARS else set()
-        self._projects = {box.project for box in boxes if box.project}
-        for box in boxes:
-            self._exact |= {text for text in (box.mark, box.name, box.id, box.id[:12], box.project) if text}
-        self._sessions = {call.request.session for call in calls if call.request.session is not None}
+    def __init__(self, parts: Sequence[Part], facts: RunFacts) -> None:
+        self._names: dict[str, set[int]] = {}
+        self._sessions: dict[str, set[int]] = {}
+        self._projects: dict[str, set[int]] = {}
+        for n, part in enumerate(parts):
+            if part.how == "name" and part.name and len(part.name) < _CUT_CHARS:
+                self._names.setdefault(part.name, set()).add(n)
+            for box in (facts.boxes[container] for container in part.containers if container in facts.boxes):
+                for text in (box.mark, box.name, box.id, box.id[:12], box.project):
+                    if text:
+                        self._names.setdefault(text, set()).add(n)
+                if box.project:
+                    self._projects.setdefault(box.project, set()).add(n)
+            for call in (facts.calls[attempt] for attempt in part.calls if attempt in facts.calls):
+                if call.request.session is not None:
+                    self._sessions.setdefault(call.request.session, set()).add(n)
 
-    def how(self, name: str) -> str | None:
-        if name in self._exact or not self._sessions.isdisjoint(map(text_digest, (name, name + AGENT))):
-            return "exact"
-        return "folded" if project_of(name + ENVIRONMENT) in self._projects else None
+    def exact(self, name: str) -> set[int]:
+        """Parts with that name of their own, or of their container, project or session."""
+        sessions = (self._sessions.get(text_digest(each), set[int]()) for each in (name, name + AGENT))
+        return self._names.get(name, set[int]()).union(*sessions)
+
+    def folded(self, name: str) -> set[int]:
+        """Parts whose environment Harbor would name so: it makes several names one."""
+        return self._projects.get(project_of(name + ENVIRONMENT), set())
