@@ -1,8 +1,9 @@
 """Inspect: evaluation logs, `.json` or `.eval` (a zip), one trial per sample and epoch.
 
 In: a log or a folder of logs.  Out: one `Booked` per sample, joined by request ids, reply ids, `x-irid` call keys,
-tool-call ids, and the name that our hooks gave its calls.  A score is the scorer's; a sample with an error or a limit has its own word beside it.  Inspect may
-score the text of an API error as an answer: the ids still lead to the calls that failed.
+tool-call ids, and the name that our hooks gave its calls.  A score is the scorer's; a sample with an error or a limit
+has its own word beside it.  Inspect may score the text of an API error as an answer: the ids still lead to the calls
+that failed.
 What this module does not do: read transcripts' texts.
 **Source:** inspect-ai 0.3.285, inspect_ai/log/_log.py (log version 2); reference pages harnesses.md 7 and 9.
 """

@@ -39,7 +39,7 @@ _SAMPLE: ContextVar[str | None] = ContextVar("fairtrial_sample", default=None)
 
 
 @hooks(name="fairtrial", description="tells fairtrial how each sample goes")
-class FairtrialHooks(Hooks):
+class FairtrialHooks(Hooks):  # type: ignore[misc] # Inspect is not in our environment
     """One for the life of the process; what it keeps of a sample goes at the sample's end."""
 
     def __init__(self) -> None:
