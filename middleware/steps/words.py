@@ -14,7 +14,7 @@ How it can be wrong: a client may give its session the name of another trial tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from fairtrial.middleware.core.clock import rfc3339
 from fairtrial.middleware.core.commands import text_digest
@@ -24,7 +24,6 @@ from fairtrial.middleware.core.records import Mark, Trust
 from fairtrial.middleware.steps.booked import CONTROL
 
 if TYPE_CHECKING:
-    from fairtrial.middleware.steps.parting import Part
     from fairtrial.middleware.steps.run_facts import RunFacts
 
 MARK: Final = "control.mark"
@@ -41,6 +40,22 @@ UNKNOWN: Final = "unknown"
 CONTESTED: Final = "contested"
 OF_THE_RUN: Final = "run"
 """It was said of the run's own id."""
+
+
+class Part(Protocol):
+    """What is used here of a `parting.Part`."""
+
+    @property
+    def name(self) -> str | None: ...
+
+    @property
+    def how(self) -> str: ...
+
+    @property
+    def calls(self) -> frozenset[str]: ...
+
+    @property
+    def containers(self) -> frozenset[str]: ...
 
 
 def word_about(observation: Observation, value: Value | None) -> str | None:

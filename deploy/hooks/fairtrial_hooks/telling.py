@@ -55,6 +55,7 @@ class Teller:
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._failures = 0
+        self._patience_s = FINISH_S
         self.gone = False
         self.said = 0
         self.lost = 0
@@ -84,11 +85,13 @@ class Teller:
             body["exit_status"] = exit_status
         self._say(trial, "outcome", body)
 
-    def finish(self, within_s: float = FINISH_S) -> None:
-        """Wait until all was said, not longer than this."""
-        until = time.monotonic() + within_s
-        while self._waiting.unfinished_tasks and not self.gone and time.monotonic() < until:
+    def finish(self, within_s: float | None = None) -> None:
+        """Wait until all was said, not longer than this; else what is left of `FINISH_S` since all was said last."""
+        began = time.monotonic()
+        until = began + (self._patience_s if within_s is None else within_s)
+        while (waits := self._waiting.unfinished_tasks > 0) and not self.gone and time.monotonic() < until:
             time.sleep(0.01)
+        self._patience_s = max(0.0, self._patience_s - (time.monotonic() - began)) if waits else FINISH_S
 
     def _say(self, trial: str, page: str, body: dict[str, object]) -> None:
         with contextlib.suppress(Exception):
