@@ -56,6 +56,18 @@ def test_a_name_that_only_resembles_one_is_nobodys(name: str) -> None:
     assert (found.words, found.stray_words) == ({}, {name: "unknown"})
 
 
+def test_the_attempts_of_a_trial_of_harbor_are_one_trial_with_one_name() -> None:
+    crowd = Crowd()
+    two_in_harbor(crowd)
+    crowd.box("c", 10, project="hello-1__abcdef1__env", name="hello-1__abcdef1__env-main-1")
+    crowd.talk(11, 3, inside="c", first="hello-1__AbCdEf1")
+    for s in (5, 15):
+        crowd.said(s, "hello-1__AbCdEf1", outcome="errored")
+    found = parted(crowd)
+    assert found.words == {"hello-1__AbCdEf1": 0}
+    assert [sorted(each.containers) for each in found.parts] == [[box_id("a"), box_id("c")], [box_id("b")]]
+
+
 def test_two_names_that_harbor_makes_one_of_are_nobodys() -> None:
     crowd = Crowd()
     two_in_harbor(crowd)
