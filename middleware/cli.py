@@ -26,7 +26,7 @@ import typer
 from fairtrial import __version__
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.thresholds import load as load_thresholds
-from fairtrial.middleware.cli_report import Format, write_report
+from fairtrial.middleware.cli_report import Format, names_a_file, recorded, write_report
 from fairtrial.middleware.closing import judged, recover_orphans, revise
 from fairtrial.middleware.core.config import (
     Effective,
@@ -450,7 +450,10 @@ def doctor(
 @app.command(rich_help_panel=_READ)
 def report(
     wanted: Annotated[
-        str, typer.Argument(metavar="[TRIAL|RUN]", help="A trial as for `show`, or the name of a run.")
+        str,
+        typer.Argument(
+            metavar="[TRIAL|RUN|FILE]", help="A trial as for `show`, the name of a run, or what `run --json` wrote."
+        ),
     ] = "last",
     form: Annotated[
         Format, typer.Option("--format", help="markdown: a job summary. github: that, annotations, outputs.")
@@ -459,6 +462,9 @@ def report(
     store: StoreOption = None,
 ) -> int:
     """A trial, or all trials of a run, for a CI server:  fairtrial report last --format junit -o junit.xml"""
+    if names_a_file(wanted):
+        run, records = recorded(Path(wanted))
+        return write_report(records, run, form, output, os.environ)
     _close_orphans(_store_file(store))
     with _reading(store) as database:
         run, rows = _trials_of(database, wanted)

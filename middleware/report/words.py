@@ -6,6 +6,8 @@ In: numbers and words of records.  Out: plain text, control characters removed w
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
+from collections.abc import Sequence
 
 from fairtrial.middleware.core.records import Blame, Mark, Trial, Verdict
 
@@ -30,6 +32,20 @@ def wrapped(text: str, width: int, *, indent: str = "  ", hang: str | None = Non
 def short_id(trial: Trial) -> str:
     """The last part of the id: unique enough to type, since a UUIDv7 begins with the time."""
     return trial.trial[-12:]
+
+
+def called(trials: Sequence[Trial]) -> dict[str, str]:
+    """What to call each of these, by its id: its task, the same in every run, so that a CI server knows it again.
+
+    Where several share a task (a job's task holds for all that one command started), the trial's own name goes with it.
+    """
+    first = {trial.trial: trial.task or trial.name or short_id(trial) for trial in trials}
+    shared = Counter((first[trial.trial], trial.try_) for trial in trials)
+    for trial in trials:
+        own = trial.name or short_id(trial)
+        if shared[first[trial.trial], trial.try_] > 1 and own != first[trial.trial]:
+            first[trial.trial] += f": {own}"
+    return first
 
 
 def booked(trial: Trial) -> str:
