@@ -141,6 +141,16 @@ def harbor_program() -> Path:
     return _tool("harbor", "harbor/bin/harbor")
 
 
+def inspect_program() -> Path:
+    """The inspect command. Raises ToolMissing."""
+    return _tool("inspect", "inspect/bin/inspect")
+
+
+def newer_dockerd() -> Path:
+    """A Docker daemon of 26.1, beside the one that is installed. Raises ToolMissing."""
+    return _tool("engine", "engine/sbin/dockerd")
+
+
 def clean_environment(home: Path, **more: str) -> dict[str, str]:
     """An environment with nothing of the caller's but PATH's system part; HOME is the test's own."""
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,15 @@ def test_a_zip_that_was_cut_off_gives_the_samples_that_stood_whole(tmp_path: Pat
     reading = read("inspect", file)
     assert [(o.outcome.label, o.outcome.outcome) for o in reading.booked] == [("hello/hello/1", Outcome.PASSED)]
     assert [(n.state, "what stood whole before was read" in n.said) for n in reading.notes] == [("partial", True)]
+
+
+def test_the_name_that_a_hook_gave_the_calls_is_one_of_the_samples_names(tmp_path: Path) -> None:
+    log = json.loads((DATA / "inspect/ok.json").read_text())
+    for event in log["samples"][0]["events"]:
+        if event["event"] == "model":
+            event["call"]["request"]["extra_headers"]["x-fairtrial-trial"] = "hello.hello.1.uuid"
+    file = tmp_path / "log.json"
+    file.write_text(json.dumps(log))
+    named, other = read("inspect", file).booked
+    assert named.keys.names == {"hello/hello/1", "hello.hello.1.uuid"}
+    assert other.keys.names == {"hello/never/1"}
