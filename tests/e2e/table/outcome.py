@@ -1,0 +1,43 @@
+"""What a run left: its status and the records of its trials, once the harness's own files were imported."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.demo.faults import Fault, catalogue
+from tests.e2e.table.rows import Scenario
+from tests.e2e.under import Under, fairtrial, shown
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """The harness's exit status; the trials in the order of the scenario's names."""
+
+    status: int
+    trials: list[Trial]
+
+
+def faults(scenario: Scenario) -> tuple[Fault, ...]:
+    """The stand-in's."""
+    found = catalogue(1)[scenario.fault] if scenario.fault is not None else ()
+    if scenario.fault_attempts is None:
+        return found
+    return tuple(replace(fault, attempts=scenario.fault_attempts) for fault in found)
+
+
+def imported(under: Under, harness: str, path: Path, environment: Mapping[str, str]) -> Ran:
+    """A run of one trial.  A file that the harness did not leave is not imported: then nothing is booked."""
+    if path.exists():
+        asked = ("--run", "table", "--store", str(under.store))
+        done = fairtrial("import", harness, str(path), *asked, environment=environment)
+        assert done.returncode == 0, done.stdout + done.stderr
+    asked = ("--json", "--store", str(under.store))
+    rows = json.loads(fairtrial("trials", *asked, environment=environment).stdout)
+    observed = [row["trial"] for row in rows if row["exit_code"] is not None or row["signal"]]
+    return Ran(
+        status=under.outcome.returncode, trials=[shown(under.store, environment, trial) for trial in observed[:1]]
+    )
