@@ -7,7 +7,7 @@ mutations).  Pure: no file, no socket, no `os.environ`.  The rules are the table
 A door stands for one *origin* (scheme, host, port; or a unix socket).  What follows the origin in a variable, its path
 and query, stays in the variable behind the door's token, so `https://host/api/anthropic` becomes
 `http://127.0.0.1:PORT/t/TOKEN/api/anthropic` and the request target reaches the upstream as the client wrote it.
-`settings_files.py` does the same for settings that are no variables; `docker_upstream.py` finds the engine.
+`settings_files` does the same for settings that are no variables; `docker_upstream.py` finds the engine.
 """
 
 from __future__ import annotations

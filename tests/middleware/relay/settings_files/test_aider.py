@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
-from fairtrial.middleware.relay.settings_aider import ON_THE_COMMAND_LINE, held
 from fairtrial.middleware.relay.settings_files import adapt, inspect
+from fairtrial.middleware.relay.settings_files.aider import ON_THE_COMMAND_LINE, held
 
 DOOR = "http://127.0.0.1:4000/t/0123456789abcdef0123456789abcdef"
 FOLDERS = ("/w/p", "/w", "/h")
