@@ -161,6 +161,7 @@ def _booked(value: _Trajectory, file: Path, name: str, *, whole: bool) -> Booked
     label = value.instance_id or file.name.removesuffix(".json").removesuffix(".traj")
     started, ended = min(times, default=None), max(times, default=None)
     status = info.exit_status or None
+    through = ended if status is not None else None  # mini writes the file step by step: one without status goes on
     usages = [reply.usage for reply in replies if reply.usage is not None]
     outcome = HarnessOutcome(
         harness=HARNESS,
@@ -174,7 +175,7 @@ def _booked(value: _Trajectory, file: Path, name: str, *, whole: bool) -> Booked
         errors=[BookedError(type=status[:80])] if status is not None and status not in _LOOP_ENDS else [],
         started_ns=started,
         ended_ns=ended,
-        phases=[] if started is None else [BookedPhase(name=PhaseName.AGENT, started_ns=started, ended_ns=ended)],
+        phases=[] if started is None else [BookedPhase(name=PhaseName.AGENT, started_ns=started, ended_ns=through)],
         time=_limits(info.config),
         model=info.config.model.model_name,
         model_calls=info.model_stats.api_calls,

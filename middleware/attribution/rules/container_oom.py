@@ -30,13 +30,13 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fairtrial.middleware.attribution.case import ContainerCase, KillGroup, evidence, no, unknown, yes
+from fairtrial.middleware.attribution.case import Case, ContainerCase, KillGroup, evidence, no, unknown, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, size, steps
-from fairtrial.middleware.attribution.tool_steps import first_normal_after
+from fairtrial.middleware.attribution.tool_steps import first_normal_after, last_tool_step
 from fairtrial.middleware.core.causes import CAUSES
-from fairtrial.middleware.core.records import Blame, Evidence, Grade, Outcome, PhaseName, Question, Trust
+from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Grade, Outcome, PhaseName, Question, Trust
 from fairtrial.middleware.steps.placed import Placed
 
 SUPPORT_ROLES: Final = frozenset({"agent CLI", "tmux", "exec shell", "main process"})
@@ -204,10 +204,21 @@ def _standing(
         return Standing.DISTORTING, unknown(ids), "the agent went on without the service"
     if case.booked is Outcome.PASSED and case.finished_in_words:
         return Standing.RECOVERED, no(case.main_calls[-1].ids[-1:]), "the agent finished its turn after it"
+    if _finished_later(case, group):
+        return Standing.RECOVERED, no(case.main_calls[-1].ids[-1:]), "the agent worked on and finished, says its harness"
     gap = ctx.watch.door_gap(group.at_ns)
     if gap is not None:
         return Standing.TERMINAL, unknown([*ids, gap.id]), ""
     return Standing.TERMINAL, yes(ids), "the trial went on and ended for another reason"
+
+
+def _finished_later(case: Case, group: KillGroup) -> bool:
+    """A later step had tools, and by its harness's word the agent finished: of the last command, which hands in the
+    work, no result comes back to show it."""
+    last = last_tool_step(case)
+    if last is None or group.step is None or last.index <= group.step or case.trial.exit_code != 0:
+        return False
+    return case.told_ended_as is EndedAs.AGENT_FINISHED and case.booked not in {Outcome.FAILED, Outcome.ERRORED}
 
 
 def _after_last_word(ctx: Context, group: KillGroup) -> bool:

@@ -23,7 +23,7 @@ from fairtrial.middleware.attribution.rules.service_died import dead_services
 from fairtrial.middleware.attribution.sentences import clean, count, listed, seconds, signal_name, statuses, steps
 from fairtrial.middleware.attribution.time_limit import Limit
 from fairtrial.middleware.attribution.tool_steps import TIME_LIMIT_CODES, last_tool_step
-from fairtrial.middleware.core.records import Connection, ContainerUse, Evidence, PhaseName
+from fairtrial.middleware.core.records import Connection, ContainerUse, EndedAs, Evidence, PhaseName
 
 LENGTH_STOPS: Final = frozenset({"max_tokens", "length", "max_output_tokens", "MAX_TOKENS"})
 
@@ -274,7 +274,7 @@ def _waiting(ctx: Context) -> Doubt | None:
     last = case.last_main
     if names is None or last is None:
         return None
-    if _done_by_its_last_command(case):
+    if _done_by_its_last_command(case) or case.told_ended_as is EndedAs.STEP_LIMIT:
         return None
     what = f"step {_n(last.step)}: {listed(dict.fromkeys(clean(n, 30) for n in names[:3]))}"
     code = case.trial.exit_code

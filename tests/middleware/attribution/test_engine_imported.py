@@ -95,6 +95,38 @@ def test_a_limit_that_only_the_harness_knows_is_how_it_ended() -> None:
     assert verdict(scene, booked(ended_as=EndedAs.HARNESS_TIMEOUT)).ended_as is EndedAs.HARNESS_TIMEOUT
 
 
+def test_a_step_limit_that_the_harness_tells_is_no_riddle() -> None:
+    """mini ends at its limit behind a command whose result goes nowhere."""
+    scene = Scene().call().waited().call().waited().end(0)
+    told = booked(scored=False, ended_as=EndedAs.STEP_LIMIT)
+    assert verdict(scene, booked(scored=False)).blame is Blame.INDETERMINATE
+    assert (verdict(scene, told).blame, verdict(scene, told).ended_as) == (Blame.MODEL, EndedAs.STEP_LIMIT)
+    inside = booked(scored=False, ended_as=EndedAs.STEP_LIMIT, trust=Trust.INSIDE)
+    assert core(verdict(scene, inside)) == core(verdict(scene))
+
+
+def test_a_kill_behind_which_the_agent_handed_in_its_work_did_not_end_it() -> None:
+    """The command that hands it in has no result that would show its end."""
+    scene = Scene(box=False).call().waited().oom().waited().call().waited().end(0)
+    finished = booked(Outcome.UNKNOWN, scored=False, ended_as=EndedAs.AGENT_FINISHED)
+    told = verdict(scene, finished)
+    assert (told.blame, told.terminated_by) == (Blame.NONE, None), told.sentence
+    assert [(p.cause, p.step) for p in told.present] == [("container.oom_kill", 1)]
+    last = Scene(box=False).call().waited().call().waited().oom().waited().end(0)
+    assert verdict(last, finished).terminated_by is not None, "the command that was killed was the last"
+    assert verdict(scene, booked(ended_as=EndedAs.AGENT_FINISHED)).blame is Blame.INFRA, "a score of zero"
+    inside = booked(Outcome.UNKNOWN, scored=False, ended_as=EndedAs.AGENT_FINISHED, trust=Trust.INSIDE)
+    assert core(verdict(scene, inside)) == core(verdict(scene))
+
+
+def test_an_agent_that_asks_no_model_ran_if_its_harness_says_so() -> None:
+    scene = Scene().waited().oom().waited().end(0)
+    phases = ((PhaseName.AGENT, 0.0, 100.0),)
+    told = verdict(scene, booked(ended_as=EndedAs.AGENT_FINISHED, phases=phases))
+    assert told.ended_as is not EndedAs.NEVER_RAN
+    assert verdict(scene, booked(phases=phases)).ended_as is EndedAs.NEVER_RAN
+
+
 @pytest.mark.parametrize("word", [None, *WORDS])
 @pytest.mark.parametrize("outcome", list(Outcome))
 @pytest.mark.parametrize("trust", [Trust.SAME_UID, Trust.INSIDE])

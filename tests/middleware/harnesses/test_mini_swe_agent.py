@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -49,6 +50,16 @@ def test_a_listed_instance_and_its_trajectory_are_one_trial(tmp_path: Path) -> N
     assert len(told) == 3
     assert told["sympy__sympy-1"].identity == listed["sympy__sympy-1"]
     assert told["sympy__sympy-1"].complete
+
+
+def test_a_trajectory_without_a_status_has_not_come_to_its_end(tmp_path: Path) -> None:
+    """mini writes it anew at each step: one that was killed in a step leaves a whole file whose last line is older."""
+    whole = json.loads((DATA / "mini-swe-agent/limit.traj.json").read_text())
+    del whole["info"]["exit_status"]
+    file = tmp_path / "killed.traj.json"
+    file.write_text(json.dumps(whole))
+    (one,) = read("mini-swe-agent", file).booked
+    assert [phase.ended_ns for phase in one.outcome.phases] == [None]
 
 
 def test_two_runs_of_one_file_name_are_two_trials(tmp_path: Path) -> None:
