@@ -274,10 +274,12 @@ def _waiting(ctx: Context) -> Doubt | None:
     last = case.last_main
     if names is None or last is None:
         return None
-    if _done_by_its_last_command(case) or case.told_ended_as is EndedAs.STEP_LIMIT:
+    if _done_by_its_last_command(case):
         return None
-    what = f"step {_n(last.step)}: {listed(dict.fromkeys(clean(n, 30) for n in names[:3]))}"
     code = case.trial.exit_code
+    if code == 0 and case.told_ended_as in {EndedAs.STEP_LIMIT, EndedAs.AGENT_FINISHED}:
+        return None  # the harness ended it: a limit of steps, or a tool that hands in and gives nothing back
+    what = f"step {_n(last.step)}: {listed(dict.fromkeys(clean(n, 30) for n in names[:3]))}"
     if case.trial.signal is not None or code in TIME_LIMIT_CODES:
         how = f"was ended by {signal_name(case.trial.signal)}" if code is None else f"ended with exit code {code}"
         whose = ", which is what timeout(1) gives" if code == 124 else ""

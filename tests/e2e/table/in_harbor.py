@@ -51,8 +51,8 @@ def _command(job: harbor.Job, agent: str) -> list[str]:
 
 def one(scenario: Scenario, bench: Bench, folder: Path) -> Ran:
     """One task, one trial."""
-    script = Script(steps=tuple(scenario.steps) or (harbor.typed(),), side_text=None)
-    with claude_line("claude"), running_standin(script, faults(scenario)) as server:
+    script = Script(steps=tuple(scenario.steps) or (harbor.typed(),), faults=faults(scenario), side_text=None)
+    with claude_line("claude"), running_standin(script) as server:
         job = _job(scenario, bench, folder, server.url)
         command = _command(job, scenario.setup.api)
         kept, options = folder / "kept", ("--run", "table")
@@ -65,8 +65,8 @@ def one(scenario: Scenario, bench: Bench, folder: Path) -> Ran:
 def many(scenario: Scenario, bench: Bench, folder: Path) -> Ran:
     """One run of several tasks at once; the fault meets the last one's calls."""
     spared = tuple(replace(fault, task=f"task-{len(scenario.trials)}") for fault in faults(scenario))
-    script = Script(steps=tuple(scenario.steps), side_text=None)
-    with claude_line("claude"), running_standin(script, spared) as server:
+    script = Script(steps=tuple(scenario.steps), faults=spared, side_text=None)
+    with claude_line("claude"), running_standin(script) as server:
         job = _job(scenario, bench, folder, server.url)
         for n in range(1, len(scenario.trials) + 1):
             task = folder / "tasks" / f"hello-{n}"

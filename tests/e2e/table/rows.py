@@ -55,8 +55,6 @@ class Scenario:
     """Why it does not apply to this set-up."""
     steps: Sequence[Step] = ()
     fault: str | None = None
-    fault_attempts: int | None = None
-    """Of a fault for ever: an end to it, for clients that would ask for as long."""
     box: Sequence[str] = ()
     """Options of docker run."""
     step_limit: int | None = None

@@ -1,7 +1,7 @@
 """Every harness × every kind of scenario: what is run, and what does not apply for which reason.
 
 In: nothing.  Out: `SETUPS` and `SCENARIOS`, in the page's order.  A fault sits on the call after the first tool result,
-so it hits step 2.  The boxes are small, and the commands ask for more than they hold: what a task would do by mistake.
+so it hits step 2, before the work is done.  The boxes are small, and the commands ask for more than they hold: what a task would do by mistake.
 """
 
 from __future__ import annotations
@@ -114,8 +114,9 @@ def _claude(setup: Setup) -> Iterator[Scenario]:
     middling = (shell("ls /"), shell(MIDDLING.format(mb=130)), say("Done."))
     yield _row(setup, Kind.HARNESS, "it is killed itself for memory", steps=middling, limit_mb=220)
     yield _no(setup, Kind.VERIFIER, "Claude Code has no verifier")
-    yield from _api(setup, good, check=check)
-    yield _row(setup, Kind.MORE, "one reply is cut", steps=good, check=check, fault="cut_once")
+    late = (shell("ls"), *good)
+    yield from _api(setup, late, check=check)
+    yield _row(setup, Kind.MORE, "one reply is cut", steps=late, check=check, fault="cut_once")
 
 
 def _plain(setup: Setup) -> Iterator[Scenario]:
@@ -170,9 +171,7 @@ def _agent_in_harbor(setup: Setup) -> Iterator[Scenario]:
     yield _row(
         setup, Kind.VERIFIER, "killed for memory in the verifier", steps=good, verify=VERIFY_GREEDY, limit_mb=small
     )
-    for each in _api(setup, good):
-        storm = terminus and each.kind is Kind.LONG
-        yield each if not storm else _row(setup, Kind.LONG, steps=good, fault=each.fault, fault_attempts=30)
+    yield from _api(setup, script("ls /", HELLO), agent_s=40.0)
 
 
 def _beside(setup: Setup) -> Iterator[Scenario]:

@@ -105,6 +105,13 @@ def test_a_step_limit_that_the_harness_tells_is_no_riddle() -> None:
     assert core(verdict(scene, inside)) == core(verdict(scene))
 
 
+def test_a_tool_that_hands_in_the_answer_needs_no_result() -> None:
+    """Inspect's `submit` ends its loop; its scorer says what the answer was worth."""
+    scene = Scene().call().waited().call().waited().end(0)
+    told = verdict(scene, booked(ended_as=EndedAs.AGENT_FINISHED))
+    assert (told.blame, told.ended_as) == (Blame.MODEL, EndedAs.AGENT_FINISHED), told.sentence
+
+
 def test_a_kill_behind_which_the_agent_handed_in_its_work_did_not_end_it() -> None:
     """The command that hands it in has no result that would show its end."""
     scene = Scene(box=False).call().waited().oom().waited().call().waited().end(0)
