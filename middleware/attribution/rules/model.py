@@ -27,6 +27,9 @@ from fairtrial.middleware.core.records import Connection, ContainerUse, EndedAs,
 
 LENGTH_STOPS: Final = frozenset({"max_tokens", "length", "max_output_tokens", "MAX_TOKENS"})
 
+DOOR_LOST: Final = "docker.door_lost"
+"""A note of the relay."""
+
 FAMILY_WORDS: Final[dict[str, str]] = {
     "model_api": "the model API",
     "memory": "memory",
@@ -52,6 +55,7 @@ def doubt(ctx: Context) -> Doubt | None:
         _no_calls(ctx)
         or _open_calls(ctx)
         or _failed_last(ctx)
+        or _door_lost(ctx)
         or _memory(ctx)
         or _vanished(ctx)
         or _service_ended(ctx)
@@ -238,6 +242,19 @@ def _failed_last(ctx: Context) -> Doubt | None:
         "agent's or a tool's",
         remedy="Read the command's last lines: if the agent itself made that call, run the trial again.",
         by=tuple(i for c in last for i in c.ids),
+    )
+
+
+def _door_lost(ctx: Context) -> Doubt | None:
+    """Somebody took our socket away: a cleaner of /tmp, or a process of the trial; commands then met no engine."""
+    lost = next((placed for placed, note in ctx.case.notes if note.event == DOOR_LOST), None)
+    if lost is None:
+        return None
+    return Doubt(
+        why="The socket of fairtrial's Docker door was gone before the command ended, and nothing says who removed it "
+        "or when: later commands for containers did not reach the engine",
+        remedy="Keep cleaners away from the folder of FAIRTRIAL_RUNTIME_DIR, then run the trial again.",
+        by=(lost.id,),
     )
 
 

@@ -8,6 +8,7 @@ machine's own counter moved and the scenario kills nothing.
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -44,6 +45,9 @@ def rows_of(scenario: Scenario, bench: Bench, number: int) -> list[Row]:
             ran = RUNNERS[scenario.setup.runs](scenario, bench, folder)
         except (clients.ToolMissing, EngineUnavailable, NotHere) as reason:
             return [_said(scenario, f"not run: {reason}")]
+        except Exception as error:  # noqa: BLE001 - one row's fault must not cost the others
+            traceback.print_exc()
+            return [_said(scenario, f"not run: the table's own fault, {type(error).__name__}")]
         if not on_host or scenario.limit_mb is not None or host_oom_kills() == kills:
             break
     names = scenario.names
