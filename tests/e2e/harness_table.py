@@ -7,7 +7,7 @@ the page as it stands.  Out: the page on standard output; one line per row on st
 under `fairtrial run` against the stand-in model server, then the harness's own files are imported.  What could not be
 run stands in the page with its reason.  `--only` runs the scenarios whose set-up and name hold one of the words, and
 keeps the other rows as they stand.
-Not a test: all of it takes a quarter of an hour.  `test_harness_table.py` holds the page to the list of scenarios.
+Not a test: all of it takes half an hour.  `test_harness_table.py` holds the page to the list of scenarios.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from tests.e2e.table.runs import rows_of
 from tests.e2e.table.scenarios import SCENARIOS
 
 PAGE = clients.REPO_ROOT / "docs" / "harnesses.md"
-
 
 
 def wanted(scenario: Scenario, words: list[str]) -> bool:

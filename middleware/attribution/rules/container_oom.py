@@ -208,7 +208,11 @@ def _standing(
     if case.booked is Outcome.PASSED and case.finished_in_words:
         return Standing.RECOVERED, no(case.main_calls[-1].ids[-1:]), "the agent finished its turn after it"
     if _finished_later(case, group):
-        return Standing.RECOVERED, no(case.main_calls[-1].ids[-1:]), "the agent worked on and finished, says its harness"
+        return (
+            Standing.RECOVERED,
+            no(case.main_calls[-1].ids[-1:]),
+            "its harness says that it worked on and finished",
+        )
     gap = ctx.watch.door_gap(group.at_ns)
     if gap is not None:
         return Standing.TERMINAL, unknown([*ids, gap.id]), ""

@@ -1,8 +1,9 @@
 """Storms of the harness: asking without end what cannot succeed, and summing up without end.
 
 Recognises: many attempts for one step that no retry can mend (a refusal of the request, the key, the address, or
-`x-should-retry: false`), also where summaries in between succeed and change nothing; many that came sooner than the `retry-after` before them asked; whole replies that asked for
-tools, thrown away and asked for again with the same body; compactions in a row with at most one step between them.
+`x-should-retry: false`), also where summaries in between succeed and change nothing; many that came sooner than the
+`retry-after` before them asked; whole replies that asked for tools, thrown away and asked for again with the same body;
+compactions in a row with at most one step between them.
 Deliberately does not: take a long row of 529 for a storm (patience is what a client is for), count calls that sample
 the same question on purpose (their replies are used: the conversation goes on), or call a storm *outside*.
 How it can be wrong: what failed first is somebody's fault as well, so a storm of refusals is only listed beside it; a

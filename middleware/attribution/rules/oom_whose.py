@@ -34,8 +34,8 @@ _ORACLE = Whose(
 _VERIFIER = Whose(
     blame=Blame.INFRA,
     demand="What the verifier ran was struck: whether the agent's work or the verifier's own needed so much is open.",
-    advice="To decide, run the verifier on the task's own solution (an oracle) at the same limit: if it is killed there "
-    "too, the task is at fault; if it passes, the agent's work was.",
+    advice="To decide, run the verifier on the task's own solution (an oracle) at the same limit: if it is killed "
+    "there too, the task is at fault; if it passes, the agent's work was.",
     flips_if="turns to the task if an oracle's trial is killed in the verifier at the same limit as well; to the model "
     "if it passes there",
 )

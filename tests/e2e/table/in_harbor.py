@@ -56,9 +56,7 @@ def one(scenario: Scenario, bench: Bench, folder: Path) -> Ran:
         job = _job(scenario, bench, folder, server.url)
         command = _command(job, scenario.setup.api)
         kept, options = folder / "kept", ("--run", "table")
-        under = run_under(
-            command, job.environment, folder / "project", kept=kept, options=options, timeout_s=_LIMIT_S
-        )
+        under = run_under(command, job.environment, folder / "project", kept=kept, options=options, timeout_s=_LIMIT_S)
     return imported(under, "harbor", job.results / "one", job.environment)
 
 

@@ -1,4 +1,4 @@
-"""Inspect's set-ups of the table: a task of ours with the basic agent, its bash tool and a scorer that may run a line."""
+"""Inspect's set-ups of the table: a task of ours, the basic agent with its bash tool, a scorer that may run a line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.e2e.table.rows import Scenario
 from tests.e2e.under import NO_DOCKER, run_under
 
 OLDEST_ENGINE = (24, 0, 6)
-_TASK = '''
+_TASK = """
 from inspect_ai import Task, task
 from inspect_ai.dataset import Sample
 from inspect_ai.scorer import Score, accuracy, scorer
@@ -43,7 +43,7 @@ def hello():
         scorer=told(),
         sandbox={sandbox!r},
     )
-'''
+"""
 
 
 def one(scenario: Scenario, bench: Bench, folder: Path) -> Ran:

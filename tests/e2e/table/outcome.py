@@ -34,8 +34,8 @@ def imported(under: Under, harness: str, path: Path, environment: Mapping[str, s
     done = fairtrial("import", harness, str(path), *asked, environment=environment)
     if done.returncode != 0:
         print(f"import: {done.stdout}{done.stderr}", file=sys.stderr)
-    asked = ("--json", "--store", str(under.store))
-    rows = json.loads(fairtrial("trials", *asked, environment=environment).stdout)
+    listed = fairtrial("trials", "--json", "--store", str(under.store), environment=environment)
+    rows = json.loads(listed.stdout)
     observed = [row["trial"] for row in rows if row["exit_code"] is not None or row["signal"]]
     return Ran(
         status=under.outcome.returncode, trials=[shown(under.store, environment, trial) for trial in observed[:1]]

@@ -1,7 +1,8 @@
 """Every harness × every kind of scenario: what is run, and what does not apply for which reason.
 
 In: nothing.  Out: `SETUPS` and `SCENARIOS`, in the page's order.  A fault sits on the call after the first tool result,
-so it hits step 2, before the work is done.  The boxes are small, and the commands ask for more than they hold: what a task would do by mistake.
+so it hits step 2, before the work is done.  The boxes are small, and the commands ask for more than they hold: what a
+task would do by mistake.
 """
 
 from __future__ import annotations
@@ -188,11 +189,13 @@ def _beside(setup: Setup) -> Iterator[Scenario]:
     greedy = f"test $TASK != task-3 || {GREEDY}; test $TASK = task-2 || test $TASK = task-3 || {HELLO}"
     steps = (typed("echo $TASK"), typed(greedy), *(typed(f"ls /{name}") for name in ("", "work")))
     steps = (*steps, typed(done=True), typed(done=True))
-    trials = ("the first: a good one", "the second: a wrong file", "the third: its command is killed for memory")
-    trials = (*trials, "the fourth: 529 for ever")
-    yield _row(
-        setup, Kind.MORE, "four tasks", steps=steps, limit_mb=64, trials=trials, fault="overloaded_for_ever"
+    trials = (
+        "the first: a good one",
+        "the second: a wrong file",
+        "the third: its command is killed for memory",
+        "the fourth: 529 for ever",
     )
+    yield _row(setup, Kind.MORE, "four tasks", steps=steps, limit_mb=64, trials=trials, fault="overloaded_for_ever")
 
 
 def _inspect(setup: Setup) -> Iterator[Scenario]:
