@@ -39,8 +39,8 @@ HIDES = (
 - **terminus-2** asks a request that is refused as too long again and again, with a summary in between that succeeds:
   200 calls within 40 s, until the time was over.""",
     """\
-- **Inspect** books a killed command as a wrong answer, without an error. It writes its log at the end of an
-  evaluation: of one that was killed itself there is none.""",
+- **Inspect** books a killed command as a wrong answer, without an error. The JSON log of one that was killed itself
+  says `started` and holds no sample.""",
 )
 
 FOOT = """\

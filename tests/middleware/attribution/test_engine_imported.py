@@ -95,6 +95,12 @@ def test_a_limit_that_only_the_harness_knows_is_how_it_ended() -> None:
     assert verdict(scene, booked(ended_as=EndedAs.HARNESS_TIMEOUT)).ended_as is EndedAs.HARNESS_TIMEOUT
 
 
+def test_an_agent_that_was_killed_is_told_so_though_its_harness_exited_0() -> None:
+    scene = Scene(box=False).call().waited().call().waited().oom().waited().end(0)
+    told = verdict(scene, booked(Outcome.PASSED, ended_as=EndedAs.KILLED))
+    assert (told.ended_as, told.terminated_by and told.terminated_by.cause) == (EndedAs.KILLED, "container.oom_kill")
+
+
 def test_a_step_limit_that_the_harness_tells_is_no_riddle() -> None:
     """mini ends at its limit behind a command whose result goes nowhere."""
     scene = Scene().call().waited().call().waited().end(0)
