@@ -1,7 +1,7 @@
 """An outside event as a rule reports it: the three answers, what it did to the trial, and what to say about it.
 
 In: nothing.  Out: shapes only, and the grade that follows from the three answers.
-What this module does not do: recognise events (`rules/`) or choose between them (`engine.py`).
+What this module does not do: recognise events (`rules/`) or choose between them (`ruling.py`).
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from __future__ import annotations
 from time import monotonic_ns
 from typing import Final
 
-from fairtrial.middleware.relay.account import Account, First
 from fairtrial.middleware.relay.feed import FeedSender
+from fairtrial.middleware.relay.tunnelled import TunnelAccount
 from fairtrial.middleware.wire.feed import Kind
 from fairtrial.middleware.wire.tlsrecords import RecordEnds
 
@@ -26,12 +26,12 @@ _UP: Final = int(Kind.TUNNEL_UP)
 _DOWN: Final = int(Kind.TUNNEL_DOWN)
 
 
-class Opaque(Account):
+class Opaque(TunnelAccount):
     """An account that measures tunnels.  Recording never raises."""
 
     __slots__ = (
         "_down", "_first_down_ns", "_first_up_ns", "_last_down_ns", "_last_up_ns", "_max_gap", "_max_wait", "_records",
-        "_up", "_upstream_ended",
+        "_up",
     )  # fmt: skip
 
     def __init__(self, feed: FeedSender, conn: int) -> None:
@@ -41,7 +41,6 @@ class Opaque(Account):
         self._max_wait = self._max_gap = (0, 0)
         """Length and begin, ns."""
         self._records: RecordEnds | None = RecordEnds()
-        self._upstream_ended = False
 
     def record(self, kind: int, payload: bytes, msg: int = 0, flags: int = 0, t_ns: int = 0) -> None:
         """As `Account.record`; what belongs to a tunnel is measured."""
@@ -69,31 +68,17 @@ class Opaque(Account):
                 self._records = None
                 self._feed.stats.swallowed += 1
 
-    def note_first(self, first: First, how: str, code: int | None, text: str | None) -> None:
-        """As `Account.note_first`; whether the upstream ended is remembered, also where it was the second."""
-        if first == "upstream":
-            self._upstream_ended = True
-        super().note_first(first, how, code, text)
-
-    def close(self, messages: int, tunnel: int = 0) -> None:
-        """As `Account.close`, behind the measures of `tunnel`, the message that became one."""
-        if tunnel:
-            self.json(
-                Kind.TUNNEL_END,
-                {
-                    "up": self._up,
-                    "down": self._down,
-                    "first_up_ns": self._first_up_ns or None,
-                    "first_down_ns": self._first_down_ns or None,
-                    "last_up_ns": self._last_up_ns or None,
-                    "last_down_ns": self._last_down_ns or None,
-                    "max_wait_s": self._max_wait[0] / 1e9 if self._max_wait[1] else None,
-                    "max_wait_ns": self._max_wait[1] or None,
-                    "max_gap_s": self._max_gap[0] / 1e9 if self._max_gap[1] else None,
-                    "max_gap_ns": self._max_gap[1] or None,
-                    "upstream_ended": self._upstream_ended,
-                    "clean": None if self._records is None else self._records.closed,
-                },
-                tunnel,
-            )
-        super().close(messages, tunnel)
+    def _measured(self) -> dict[str, object]:
+        return {
+            "up": self._up,
+            "down": self._down,
+            "first_up_ns": self._first_up_ns or None,
+            "first_down_ns": self._first_down_ns or None,
+            "last_up_ns": self._last_up_ns or None,
+            "last_down_ns": self._last_down_ns or None,
+            "max_wait_s": self._max_wait[0] / 1e9 if self._max_wait[1] else None,
+            "max_wait_ns": self._max_wait[1] or None,
+            "max_gap_s": self._max_gap[0] / 1e9 if self._max_gap[1] else None,
+            "max_gap_ns": self._max_gap[1] or None,
+            "clean": None if self._records is None else self._records.closed,
+        }

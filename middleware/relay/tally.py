@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from fairtrial.middleware.relay.account import Account, First
 from fairtrial.middleware.relay.feed import FeedSender
+from fairtrial.middleware.relay.tunnelled import TunnelAccount
 from fairtrial.middleware.wire.dockerstream import FrameCounter
 from fairtrial.middleware.wire.feed import Kind
 
@@ -27,16 +27,15 @@ _DOWN: Final = int(Kind.TUNNEL_DOWN)
 _BODIES: Final = (int(Kind.REQUEST_DATA), int(Kind.RESPONSE_DATA))
 
 
-class Tally(Account):
+class Tally(TunnelAccount):
     """An account that sums up tunnels.  Recording never raises."""
 
-    __slots__ = ("_copied", "_counter", "_stdin", "_upstream_ended")
+    __slots__ = ("_copied", "_counter", "_stdin")
 
     def __init__(self, feed: FeedSender, conn: int) -> None:
         super().__init__(feed, conn)
         self._counter: FrameCounter | None = FrameCounter()
         self._stdin = 0
-        self._upstream_ended = False
         self._copied: dict[int, tuple[int, int]] = {}
         """Per direction: the message, and how much of its body was copied."""
 
@@ -63,18 +62,8 @@ class Tally(Account):
                 self._counter = None
                 self._feed.stats.swallowed += 1
 
-    def note_first(self, first: First, how: str, code: int | None, text: str | None) -> None:
-        """As `Account.note_first`; whether the upstream ended is remembered, also where it was the second."""
-        if first == "upstream":
-            self._upstream_ended = True
-        super().note_first(first, how, code, text)
-
-    def close(self, messages: int, tunnel: int = 0) -> None:
-        """As `Account.close`, behind the sums of `tunnel`, the message that became one."""
-        if tunnel:
-            counter = self._counter
-            said: dict[str, object] = {"stdin": self._stdin, "upstream_ended": self._upstream_ended}
-            for name in ("stdout", "stderr", "raw", "framed", "whole"):
-                said[name] = None if counter is None else getattr(counter, name)
-            self.json(Kind.TUNNEL_END, said, tunnel)
-        super().close(messages, tunnel)
+    def _measured(self) -> dict[str, object]:
+        said: dict[str, object] = {"stdin": self._stdin}
+        for name in ("stdout", "stderr", "raw", "framed", "whole"):
+            said[name] = None if self._counter is None else getattr(self._counter, name)
+        return said

@@ -20,11 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairtrial.middleware.attribution.case import ContainerCase, evidence, no, unknown, yes
+from fairtrial.middleware.attribution.case import ContainerCase, evidence, unknown, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
-from fairtrial.middleware.attribution.rules.container_limits import strike
 from fairtrial.middleware.attribution.rules.container_oom import name_of
+from fairtrial.middleware.attribution.rules.limit import limit_event
 from fairtrial.middleware.attribution.sentences import fill, seconds, size
 from fairtrial.middleware.attribution.tool_steps import cut_short, step_of_work
 from fairtrial.middleware.core.causes import CAUSES
@@ -75,32 +75,23 @@ def _refused(container: ContainerCase, inside: Sequence[Read], use: ContainerUse
 def _denied(ctx: Context, container: ContainerCase, step: Step, use: ContainerUse, places: list[Placed]) -> Event:
     cause = CAUSES["container.memory_denied"]
     ids = [p.id for p in places[:3]]
-    standing, ended, present = strike(ctx, container, step.index, ids)
     limit = size(use.memory_limit)
+    reached = f"its limit of {limit or 'unknown size'} was reached without a kill"
     facts = {"container": name_of(container), "step": str(step.index), "limit": limit or ""}
     k = ctx.thresholds.headroom_k
     more = None if use.memory_limit is None else size(round(use.memory_limit * k))
-    return Event(
-        cause=cause.name,
-        blame=Blame.INFRA,
-        best=Grade.SUSPECTED,
-        standing=standing,
-        ends_call=False,
-        step=step.index,
-        phase=step.phase,
+    return limit_event(
+        ctx,
+        container,
+        step,
+        cause.name,
+        (Blame.INFRA, False),
         at_ns=places[0].at_ns,
-        happened=yes(ids),
-        ended_or_distorted=ended,
-        outcome_differs=no() if standing is Standing.RECOVERED else unknown(ids),
+        ids=ids,
         sentence=f"{fill(cause.template, facts)} Whose demand it was is open.",
-        advice=cause.advice,
-        why_present=present,
         flips_if=f"turns to infra, proved, if the command, run again, passes with {more or 'a higher ceiling'}; to the "
         "model if it is refused there as well",
-        limit_hit=True,
-        evidence=tuple(
-            evidence(p, f"its limit of {limit or 'unknown size'} was reached without a kill") for p in places[:2]
-        ),
+        evidence=[evidence(p, reached) for p in places[:2]],
     )
 
 
