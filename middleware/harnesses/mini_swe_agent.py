@@ -88,6 +88,8 @@ class _Message(msgspec.Struct):
     role: str | None = None
     extra: _Extra | None = None
     tool_calls: list[_ToolCall] | None = None
+    call_id: str | None = None
+    """Of a tool's result, where the model speaks the Responses API."""
 
 
 class _Trajectory(msgspec.Struct):
@@ -158,6 +160,7 @@ def _booked(value: _Trajectory, file: Path, name: str, *, whole: bool) -> Booked
     replies = [extra.response for extra in extras if extra.response is not None]
     times = [t for extra in extras if (t := from_seconds(extra.timestamp)) is not None]
     calls = [call.id for m in value.messages or [] for call in m.tool_calls or [] if call.id]
+    calls += [m.call_id for m in value.messages or [] if m.call_id]
     label = value.instance_id or file.name.removesuffix(".json").removesuffix(".traj")
     started, ended = min(times, default=None), max(times, default=None)
     status = info.exit_status or None

@@ -187,8 +187,10 @@ def _agent_in_harbor(setup: Setup) -> Iterator[Scenario]:
 def _beside(setup: Setup) -> Iterator[Scenario]:
     """One run; the trials differ by the variable TASK of their containers, and the fourth's calls meet the 529."""
     greedy = f"test $TASK != task-3 || {GREEDY}; test $TASK = task-2 || test $TASK = task-3 || {HELLO}"
-    steps = (typed("echo $TASK"), typed(greedy), *(typed(f"ls /{name}") for name in ("", "work")))
-    steps = (*steps, typed(done=True), typed(done=True))
+    lines = (typed("echo $TASK"), typed(greedy), *(typed(f"ls /{name}") for name in ("", "work", "logs")))
+    script = (*lines, typed(done=True), typed(done=True))
+    # A model takes its time; by the turns that lie apart the calls find their containers.
+    steps = tuple(Step(text=step.text, head_delay_s=0.5) for step in script)
     trials = (
         "the first: a good one",
         "the second: a wrong file",

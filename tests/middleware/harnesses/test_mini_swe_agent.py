@@ -67,3 +67,12 @@ def test_two_runs_of_one_file_name_are_two_trials(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         shutil.copy(DATA / "mini-swe-agent/limit.traj.json", tmp_path / name / "run.traj.json")
     assert len({o.outcome.identity for o in read("mini-swe-agent", tmp_path).booked}) == 2
+
+
+def test_results_of_the_responses_api_join_by_their_calls(tmp_path: Path) -> None:
+    """Such a trajectory holds the API's own items: no role and no `tool_calls` (mini 2.4.6, `litellm_response`)."""
+    result = {"type": "function_call_output", "call_id": "call_8ab9", "output": "{}", "extra": {"timestamp": 1.5}}
+    file = tmp_path / "one.traj.json"
+    file.write_text(json.dumps({"trajectory_format": "mini-swe-agent-1.1", "info": {}, "messages": [result]}))
+    (one,) = read("mini-swe-agent", file).booked
+    assert one.keys.tool_calls == {"call_8ab9"}
