@@ -142,8 +142,13 @@ def harbor_program() -> Path:
 
 
 def inspect_program() -> Path:
-    """The inspect command of Inspect AI. Raises ToolMissing."""
+    """The inspect command. Raises ToolMissing."""
     return _tool("inspect", "inspect/bin/inspect")
+
+
+def newer_dockerd() -> Path:
+    """A Docker daemon of 26.1, beside the one that is installed. Raises ToolMissing."""
+    return _tool("engine", "engine/sbin/dockerd")
 
 
 def clean_environment(home: Path, **more: str) -> dict[str, str]:

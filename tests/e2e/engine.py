@@ -79,11 +79,11 @@ def named_engine(docker_host: str) -> Engine:
     return Engine(docker_host=docker_host, gateway=configured[0].get("Gateway"))
 
 
-def why_no_private_engine() -> str | None:
+def why_no_private_engine(daemon: str = "dockerd") -> str | None:
     """None when a private engine can be started here, else the reason."""
     if os.geteuid() != 0:
         return "a private Docker engine needs uid 0; set FAIRTRIAL_TEST_DOCKER to a running engine"
-    missing = [name for name in ("dockerd", "docker", "ip") if shutil.which(name) is None]
+    missing = [name for name in (daemon, "docker", "ip") if shutil.which(name) is None]
     if missing:
         return f"not installed: {', '.join(missing)} (Debian: apt-get install docker.io iproute2)"
     return None
@@ -105,13 +105,14 @@ def _free_subnet() -> ipaddress.IPv4Network:
 
 
 @contextlib.contextmanager
-def private_engine(*options: str) -> Generator[Engine, None, None]:
+def private_engine(*options: str, daemon: str = "dockerd") -> Generator[Engine, None, None]:
     """Start a private engine, `options` are dockerd's; containers, daemon, bridge and data are gone afterwards.
+    `daemon`: which dockerd.
 
     Raises EngineUnavailable, with the end of the daemon's log, when it does not come up (tried twice: the daemon's own
     containerd sometimes misses its start).
     """
-    reason = why_no_private_engine()
+    reason = why_no_private_engine(daemon)
     if reason is not None:
         raise EngineUnavailable(reason)
     subnet = _free_subnet()
@@ -127,31 +128,31 @@ def private_engine(*options: str) -> Generator[Engine, None, None]:
         subprocess.run(["ip", "link", "set", bridge, "up"], check=True, capture_output=True)
 
         def start() -> subprocess.Popen[bytes]:
-            daemon = _start_daemon(folder, bridge, options) or _start_daemon(folder, bridge, options)
-            if daemon is None:
+            command = (daemon, "-b", bridge, *options)
+            started = _start_daemon(folder, command) or _start_daemon(folder, command)
+            if started is None:
                 raise EngineUnavailable(f"dockerd did not start:\n{_log_end(folder)}")
-            stack.callback(_stop_daemon, daemon)
+            stack.callback(_stop_daemon, started)
             stack.callback(_remove_containers, Engine(docker_host=f"unix://{folder}/s", gateway=None))
-            return daemon
+            return started
 
-        daemon = start()
+        running = start()
 
         def again() -> None:
-            daemon.wait(STOP_TIMEOUT_S)
+            running.wait(STOP_TIMEOUT_S)
             for stale in (*folder.glob("exec/containerd/*.pid"), *folder.glob("exec/containerd/*.sock*")):
                 stale.unlink()  # else the new one waits 15 s for a containerd that died with the old one
             start()
 
-        engine = Engine(docker_host=f"unix://{folder}/s", gateway=gateway, folder=folder, pid=daemon.pid, again=again)
+        engine = Engine(docker_host=f"unix://{folder}/s", gateway=gateway, folder=folder, pid=running.pid, again=again)
         yield engine
 
 
-def _start_daemon(folder: Path, bridge: str, options: Sequence[str] = ()) -> subprocess.Popen[bytes] | None:
+def _start_daemon(folder: Path, asked: Sequence[str]) -> subprocess.Popen[bytes] | None:
     """A daemon that answers, or None when it ended or stayed silent."""
     (folder / "pid").unlink(missing_ok=True)
-    command = ["dockerd", "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
-    command += ["--pidfile", f"{folder}/pid", "-H", f"unix://{folder}/s"]
-    command += ["-b", bridge, "--iptables=false", "--ip6tables=false", *options]
+    command = [*asked, "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
+    command += ["--pidfile", f"{folder}/pid", "-H", f"unix://{folder}/s", "--iptables=false", "--ip6tables=false"]
     with (folder / "log").open("ab") as log:
         daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     engine = Engine(docker_host=f"unix://{folder}/s", gateway=None)

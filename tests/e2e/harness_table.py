@@ -19,7 +19,8 @@ import time
 from pathlib import Path
 
 from tests.e2e import clients
-from tests.e2e.table.bench import Bench, NotHere, bench, stamped
+from tests.e2e.table.bench import Bench, NotHere, bench, stamped, version
+from tests.e2e.table.in_inspect import OLDEST_ENGINE
 from tests.e2e.table.page import kept, merged, page
 from tests.e2e.table.rows import Row, Scenario, Setup
 from tests.e2e.table.runs import rows_of
@@ -49,8 +50,9 @@ def run_with(setup: Setup, on: Bench) -> str:
         words.append(f"Claude Code {stamped(setup.api)}")
     if setup.runs in {"harbor", "many"} or (setup.runs in {"mini", "inspect"} and setup.where == "docker"):
         try:
-            words.append(f"Docker {on.version()}")
-        except NotHere:
+            engine = on.newer(OLDEST_ENGINE) if setup.runs == "inspect" else on.engine()
+            words.append(f"Docker {version(engine)}")
+        except (NotHere, clients.ToolMissing):
             words.append("no Docker")
     return ", ".join(words)
 

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.e2e import clients, harbor
@@ -34,6 +34,10 @@ class Bench:
     docker: Engine | None
     no_engine: str
     folder: Path
+    stack: contextlib.ExitStack
+    """Ends what was started late."""
+    started: list[Engine] = field(default_factory=list[Engine])
+    """The newer engine, once it is asked for."""
 
     def engine(self) -> Engine:
         """Raises NotHere."""
@@ -41,16 +45,27 @@ class Bench:
             raise NotHere(self.no_engine)
         return self.docker
 
-    def image(self, name: str) -> str:
+    def newer(self, least: tuple[int, ...]) -> Engine:
+        """The engine, or a newer one beside it where that one is too old.  Raises NotHere, ToolMissing."""
+        if not self.started and too_old(version(self.engine()), least):
+            try:
+                self.started.append(self.stack.enter_context(private_engine(daemon=str(clients.newer_dockerd()))))
+            except EngineUnavailable as reason:
+                raise NotHere(str(reason)) from reason
+        return self.started[0] if self.started else self.engine()
+
+    def image(self, name: str, engine: Engine | None = None) -> str:
         """Raises NotHere."""
         try:
-            return ensure_image(name, self.engine().docker_host, clients.e2e_folder() / "images")
+            host = (engine or self.engine()).docker_host
+            return ensure_image(name, host, clients.e2e_folder() / "images")
         except ImageUnavailable as reason:
             raise NotHere(str(reason)) from reason
 
-    def version(self) -> str:
-        """The engine's."""
-        return self.engine().docker("version", "--format", "{{.Server.Version}}").stdout.strip()
+
+def version(engine: Engine) -> str:
+    """As the engine says it."""
+    return engine.docker("version", "--format", "{{.Server.Version}}").stdout.strip()
 
 
 @contextlib.contextmanager
@@ -66,7 +81,7 @@ def bench() -> Iterator[Bench]:
             engine = named_engine(named) if named else stack.enter_context(private_engine())
         except EngineUnavailable as reason:
             why = str(reason)
-        yield Bench(docker=engine, no_engine=why, folder=folder)
+        yield Bench(docker=engine, no_engine=why, folder=folder, stack=stack)
 
 
 @contextlib.contextmanager
@@ -116,9 +131,9 @@ def stamped(tool: str) -> str:
     return stamp.read_text().strip() if stamp.exists() else "?"
 
 
-def too_old(version: str, least: tuple[int, ...]) -> bool:
+def too_old(said: str, least: tuple[int, ...]) -> bool:
     """Whether an engine's version is below this one."""
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < least
+    return tuple(int(part) for part in re.findall(r"\d+", said)[:3]) < least
 
 
 HARNESS_IMAGE = harbor.IMAGE

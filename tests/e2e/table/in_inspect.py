@@ -8,12 +8,14 @@ from pathlib import Path
 
 from fairtrial.middleware.demo.standin import running_standin
 from tests.e2e import clients
-from tests.e2e.table.bench import Bench, NotHere, limited, too_old
+from tests.e2e.table.bench import Bench, limited
 from tests.e2e.table.outcome import Ran, faults, imported
 from tests.e2e.table.rows import Scenario
 from tests.e2e.under import NO_DOCKER, run_under
 
 OLDEST_ENGINE = (24, 0, 6)
+"""Inspect refuses an older one."""
+
 _TASK = """
 from inspect_ai import Task, task
 from inspect_ai.dataset import Sample
@@ -49,18 +51,18 @@ def hello():
 def one(scenario: Scenario, bench: Bench, folder: Path) -> Ran:
     """One sample, one trial."""
     docker = scenario.setup.where == "docker"
-    project, home, sandbox = folder / "project", folder / "home", "local"
+    project, home = folder / "project", folder / "home"
+    sandbox: str | tuple[str, str] = "local"
     more = dict(NO_DOCKER)
     if docker:
-        if too_old(bench.version(), OLDEST_ENGINE):
-            raise NotHere(f"Inspect wants Docker 24.0.6 or newer, here is {bench.version()}")
+        engine = bench.newer(OLDEST_ENGINE)
         shutil.copytree(clients.docker_plugins(), home / ".docker")
-        main: dict[str, object] = {"image": bench.image("ft-python"), "command": "sleep infinity", "init": True}
+        main: dict[str, object] = {"image": bench.image("ft-python", engine), "command": "sleep infinity", "init": True}
         main |= {"network_mode": "none", "x-local": True}
         if scenario.limit_mb is not None:
             main |= {"mem_limit": f"{scenario.limit_mb}m", "memswap_limit": f"{scenario.limit_mb}m"}
         (project / "compose.yaml").write_text(json.dumps({"services": {"default": main}}))
-        sandbox, more = ("docker", "compose.yaml"), {"DOCKER_HOST": bench.engine().docker_host}
+        sandbox, more = ("docker", "compose.yaml"), {"DOCKER_HOST": engine.docker_host}
     (project / "hello.py").write_text(_TASK.format(verify=scenario.verify, sandbox=sandbox))
     logs = folder / "logs"
     program = clients.inspect_program()

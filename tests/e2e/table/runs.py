@@ -35,29 +35,37 @@ def rows_of(scenario: Scenario, bench: Bench, number: int) -> list[Row]:
     """The rows of a scenario: one, or one for each of its trials; one with a reason where it was not run."""
     if scenario.no is not None:
         return [_said(scenario, f"does not apply: {scenario.no}")]
+    try:
+        ran = _ran(scenario, bench, number)
+    except (clients.ToolMissing, EngineUnavailable, NotHere) as reason:
+        return [_said(scenario, f"not run: {reason}")]
+    except Exception as error:
+        traceback.print_exc()  # one row's fault must not cost the others
+        return [_said(scenario, f"not run: the table's own fault, {type(error).__name__}")]
+    names = scenario.names
+    if len(ran.trials) != len(names):
+        why = f"not run: {len(ran.trials)} trials came out of it"
+        return [Row(section=scenario.setup.title, name=name, kind=scenario.kind, cells=(why,)) for name in names]
+    return [_row(scenario, name, ran.status, trial) for name, trial in zip(names, ran.trials, strict=True)]
+
+
+def _ran(scenario: Scenario, bench: Bench, number: int) -> Ran:
     on_host = scenario.setup.where == "local" or scenario.setup.runs in {"claude", "plain"}
-    for attempt in range(_TRIES):
+    attempt = 0
+    while True:
         folder = bench.folder / f"{number}-{attempt}"
         (folder / "home").mkdir(parents=True)
         (folder / "project").mkdir()
         kills = host_oom_kills()
-        try:
-            ran = RUNNERS[scenario.setup.runs](scenario, bench, folder)
-        except (clients.ToolMissing, EngineUnavailable, NotHere) as reason:
-            return [_said(scenario, f"not run: {reason}")]
-        except Exception as error:
-            traceback.print_exc()
-            return [_said(scenario, f"not run: the table's own fault, {type(error).__name__}")]
-        if not on_host or scenario.limit_mb is not None or host_oom_kills() == kills:
-            break
-    names = scenario.names
-    if len(ran.trials) != len(names):
-        return [_said(scenario, f"not run: {len(ran.trials)} trials came out of it")]
-    return [_row(scenario, name, ran.status, trial) for name, trial in zip(names, ran.trials, strict=True)]
+        ran = RUNNERS[scenario.setup.runs](scenario, bench, folder)
+        attempt += 1
+        clouded = on_host and scenario.limit_mb is None and host_oom_kills() != kills
+        if not clouded or attempt == _TRIES:
+            return ran
 
 
 def _said(scenario: Scenario, why: str) -> Row:
-    return Row(section=scenario.setup.title, name=scenario.name, kind=scenario.kind, cells=(why,))
+    return Row(section=scenario.setup.title, name=scenario.names[0], kind=scenario.kind, cells=(why,))
 
 
 def _row(scenario: Scenario, name: str, status: int, trial: Trial) -> Row:
