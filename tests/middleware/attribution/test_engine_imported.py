@@ -25,6 +25,7 @@ def booked(
     scored: bool = True,
     ended_as: EndedAs | None = None,
     phases: tuple[tuple[PhaseName, float, float], ...] = (),
+    agent: str | None = None,
 ) -> Observation:
     value = HarnessOutcome(
         harness="harbor",
@@ -33,6 +34,7 @@ def booked(
         outcome=outcome,
         scored=scored,
         ended_as=ended_as,
+        agent=agent,
         errors=[] if error is None else [BookedError(type=error)],
         phases=[
             BookedPhase(name=name, started_ns=EPOCH_NS + round(a * S), ended_ns=EPOCH_NS + round(b * S))

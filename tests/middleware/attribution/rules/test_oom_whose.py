@@ -5,40 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from fairtrial.middleware.attribution.engine import judge
-from fairtrial.middleware.core.observations import HarnessOutcome, Observation, Subject
-from fairtrial.middleware.core.observations import encode_value as encoded
-from fairtrial.middleware.core.records import Blame, EndedAs, Grade, Outcome, PhaseName, Trust, Verdict
-from fairtrial.middleware.steps.assembler import assemble
-from tests.middleware.attribution.scene import EPOCH_NS, TRIAL, Scene
+from fairtrial.middleware.core.observations import Observation
+from fairtrial.middleware.core.records import Blame, EndedAs, Grade, PhaseName, Trust
+from tests.middleware.attribution.scene import Scene
+from tests.middleware.attribution.test_engine_imported import booked, verdict
 
 
 def told_by_harbor(agent: str, trust: Trust = Trust.SAME_UID) -> Observation:
-    value = HarnessOutcome(
-        harness="harbor",
-        identity="x",
-        label="x",
-        outcome=Outcome.FAILED,
-        scored=True,
-        ended_as=EndedAs.AGENT_FINISHED,
-        agent=agent,
-    )
-    return Observation(
-        id="imported",
-        source="import.harbor",
-        source_id="import.harbor/x/y",
-        seq=1,
-        subject=Subject(trial=TRIAL),
-        wall_ns=EPOCH_NS + 9999 * 10**9,
-        mono_ns=0,
-        trust=trust,
-        kind=value.kind,
-        value=encoded(value),
-    )
-
-
-def verdict(scene: Scene, *more: Observation) -> Verdict:
-    return judge(assemble([*scene.observations, *more], TRIAL))
+    return booked(ended_as=EndedAs.AGENT_FINISHED, agent=agent, trust=trust)
 
 
 def in_the_verifier() -> Scene:
