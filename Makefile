@@ -11,6 +11,7 @@
 #   make e2e-tools  the real clients that tests/e2e drives         make jaeger   a Jaeger to look at traces (STORAGE=badger keeps them)
 #   make jaeger-build  only build it, for the tests, where Go is   make clean    remove what these verbs made
 #   make actionlint-build  the linter of GitHub workflows, for the tests, where Go is
+#   make ci-programs-build  act, gitlab-ci-local and Jenkins' Groovy, for the tests of deploy/
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -31,7 +32,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python /usr/
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help setup demo test test-all matrix harnesses e2e e2e-tools jaeger jaeger-build actionlint-build check fix bench lock clean
+.PHONY: help setup demo test test-all matrix harnesses e2e e2e-tools jaeger jaeger-build actionlint-build ci-programs-build check fix bench lock clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -96,6 +97,9 @@ jaeger-build:
 # No registry but Go's has it whole; a minute once.
 actionlint-build:
 	@[ -x .cache/actionlint/actionlint ] || GOBIN=$(CURDIR)/.cache/actionlint go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+ci-programs-build:
+	@bash tests/deploy/ci_programs.sh
 
 check: setup
 	@failed=""; \

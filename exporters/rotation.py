@@ -52,6 +52,7 @@ def _continued(root: Span, number: int) -> Span:
         span_id=span_id(trial, "root", number),
         parent_id=None,
         attributes={key: value for key, value in root.attributes.items() if key in _IDENTITY},
+        events=(),
         links=(),
         error=None,
     )

@@ -18,7 +18,7 @@ from fairtrial.exporters.rotation import MAX_SPANS, rotated
 from fairtrial.exporters.spans import Attributes, Event, Kind, Link, Span, present, span_id
 from fairtrial.middleware.core import semconv
 from fairtrial.middleware.core.clock import wall_ns_of
-from fairtrial.middleware.core.records import Attempt, Blame, Call, ContainerUse, Step, Tool, Trial
+from fairtrial.middleware.core.records import Attempt, Blame, Call, ContainerUse, Step, Tool, Trial, Trust
 
 ATTEMPT_SPANS: Final = 20
 """Of a call with more attempts the first and the last ten become spans; how many are left out is on the call."""
@@ -97,6 +97,7 @@ class _Layout:
         self.profile = profile
         self.whole = trial.closed == "normal"
         self.guilty = self._guilty_id()
+        self.marks = self._marks()
 
     def groups(self) -> Iterator[list[Span]]:
         """What belongs together in one trace: all phases, then each step with its children, then each side call."""
@@ -181,6 +182,7 @@ class _Layout:
             # The command's end ends the trial; what is torn down after it still is within.
             max(self.ended, *(wall_ns_of(phase.ended) or 0 for phase in trial.phases), 0),
             attributes | verdict_attributes(trial),
+            events=self.marks.get(None, ()),
             links=() if self.guilty is None else (Link(self.trace_id, self.guilty),),
             error=verdict_error(trial) or (None if self.whole else "fairtrial was cut off before the trial ended"),
         )
@@ -201,6 +203,23 @@ class _Layout:
             return failed[-1].span_id or span_id(self.trial.trial, "call", failed[-1].id)
         return self._step_id(step)
 
+    def _marks(self) -> dict[int | None, tuple[Event, ...]]:
+        """What was told from inside, by the step that went on; None: no step that has a span."""
+        spans = {step.index for step in self.trial.steps if step.started is not None}
+        told: dict[int | None, tuple[Event, ...]] = {}
+        for mark in self.trial.marks:
+            if (at_ns := wall_ns_of(mark.at)) is None:
+                continue
+            attributes = {
+                semconv.MARK_NAME: mark.name,
+                semconv.MARK_TEXT: mark.text,
+                semconv.MARK_TRUST: Trust.INSIDE.value,
+            }
+            event = Event(name=semconv.EVENT_MARK, at_ns=at_ns, attributes=present(attributes))
+            step = mark.step if mark.step in spans else None
+            told[step] = (*told.get(step, ()), event)
+        return told
+
     def _step_id(self, step: Step) -> str:
         return span_id(self.trial.trial, "step", step.index)
 
@@ -215,6 +234,7 @@ class _Layout:
             for use in step.containers
             if use.cpu_throttled
         )
+        events += self.marks.get(step.index, ())
         yield self._span(semconv.SPAN_STEP, own, parent, start, wall_ns_of(step.ended), attributes, events=events)
         for call in step.calls:
             yield from self._call(call, own)

@@ -226,7 +226,8 @@ class ObservedTrial:
 
         trial = self._hello.trial
         try:
-            self._control = ControlPage(trial, token, Source(SOURCE, self._book.take, host=self._host, trial=trial))
+            source = Source(SOURCE, self._book.take, host=self._host, trial=trial)
+            self._control = ControlPage(trial, token, source, begun_ns=self._hello.wall_ns)
             await self._control.open(listener)
         except Exception as error:  # noqa: BLE001 - nothing else depends on it
             self._journal.note(CollectorFailed(label="control", detail=repr(error)))
@@ -438,7 +439,15 @@ class ObservedTrial:
         """Each trial its record; then what a person wants to read after many."""
         hello = self._hello
         owner = Owner(hello.pid, self._host.boot_id, start_ticks(hello.pid))
-        parted = PartedRun(self._facts, parting, writer=self._writer, host=self._host, owner=owner, closed=ended.closed)
+        parted = PartedRun(
+            self._facts,
+            parting,
+            writer=self._writer,
+            host=self._host,
+            owner=owner,
+            closed=ended.closed,
+            ended=ended,
+        )
         self._many = many = FinishedRun(
             parted, self._book, self._writer, self._journal, thresholds=thresholds, whole=hello.json is not None
         )

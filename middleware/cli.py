@@ -26,7 +26,7 @@ import typer
 from fairtrial import __version__
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.thresholds import load as load_thresholds
-from fairtrial.middleware.cli_report import Format, write_report
+from fairtrial.middleware.cli_report import Format, names_a_file, recorded, write_report
 from fairtrial.middleware.closing import judged, recover_orphans, revise
 from fairtrial.middleware.core.config import (
     Effective,
@@ -233,12 +233,18 @@ def trials(
 ) -> None:
     """List trials, the newest first."""
     _close_orphans(_store_file(store))
+    from fairtrial.middleware.cli_parted import trials_of_parted, with_parts
+
     with _reading(store) as database:
         rows = list_trials(database, run=run, limit=limit, failed_only=failed)
+        if not rows and run is not None and (held := trials_of_parted(database, run)) is not None:
+            rows = [row for row in held[1] if not failed or row.outcome != "passed"][::-1][:limit]
         together = [] if as_json or run is None or not rows else _together(database, run)
         others = not rows and bool(list_trials(database, limit=1))
+        if any(row.closed is None for row in rows):
+            rows = with_parts(database, rows, _thresholds([]), most=limit)
     if as_json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        print(json.dumps([asdict(row) | {"provisional": "." in row.trial} for row in rows], indent=2))
         return
     if not rows:
         _leave(_nothing_listed(run, failed=failed, others=others))
@@ -325,6 +331,8 @@ def show(
     if settings and not replay:
         _leave("--set changes a verdict that is computed anew: add --replay", 2)
     with _reading(store) as database:
+        if _shown_as_run(database, trial, replay=replay, store=store, as_json=as_json):
+            return
         row = _one(database, trial)
         stored = latest_record(database, row.trial)
         kept = list(observations_of(database, row.trial)) if replay or stored is None else []
@@ -357,6 +365,35 @@ def show(
         now = _thresholds(settings or [])
         said = replayed(stored, record, kept, thresholds=now, store=_store_file(store), width=width or WIDTH)
         print("\n" + "\n".join(said))
+
+
+def _shown_as_run(
+    database: sqlite3.Connection, wanted: str, *, replay: bool, store: Path | None, as_json: bool
+) -> bool:
+    """Whether `wanted` was a run of several trials, or a trial of one that still runs; then it was shown."""
+    from fairtrial.middleware.cli_parted import Live, held_before, held_now, part_now, show_held
+
+    live, thresholds, width = Live(database), _thresholds([]), _terminal_width()
+    known = find_trial(database, wanted)
+    held = held_now(database, live, wanted, thresholds)
+    by_id = wanted == "last" or any(row.trial.startswith(wanted) or row.trial.endswith(wanted) for row in known)
+    if held is None and not by_id:
+        part = part_now(database, live, wanted, thresholds, _store_file(store))
+        if part is not None:
+            print("fairtrial: its run goes on. What follows is judged as of now, and stored nowhere.", file=sys.stderr)
+            if as_json:
+                sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(part)) + b"\n")
+            else:
+                print("\n".join(show_lines(part, width=width or WIDTH, cut_tables=width is not None)))
+            return True
+    if held is None and not known:
+        held = held_before(database, wanted)
+    if held is None:
+        return False
+    if replay:
+        _leave(f"{wanted!r} is a run of several trials; --replay is for one of them", 2)
+    show_held(held, table=lambda rows: _trials_table(rows, width), as_json=as_json, width=width or WIDTH)
+    return True
 
 
 @app.command(rich_help_panel=_MACHINE, context_settings={"ignore_unknown_options": True})
@@ -413,7 +450,10 @@ def doctor(
 @app.command(rich_help_panel=_READ)
 def report(
     wanted: Annotated[
-        str, typer.Argument(metavar="[TRIAL|RUN]", help="A trial as for `show`, or the name of a run.")
+        str,
+        typer.Argument(
+            metavar="[TRIAL|RUN|FILE]", help="A trial as for `show`, the name of a run, or what `run --json` wrote."
+        ),
     ] = "last",
     form: Annotated[
         Format, typer.Option("--format", help="markdown: a job summary. github: that, annotations, outputs.")
@@ -422,6 +462,9 @@ def report(
     store: StoreOption = None,
 ) -> int:
     """A trial, or all trials of a run, for a CI server:  fairtrial report last --format junit -o junit.xml"""
+    if names_a_file(wanted):
+        run, records = recorded(Path(wanted))
+        return write_report(records, run, form, output, os.environ)
     _close_orphans(_store_file(store))
     with _reading(store) as database:
         run, rows = _trials_of(database, wanted)
@@ -439,6 +482,10 @@ def _trials_of(database: sqlite3.Connection, wanted: str) -> tuple[str | None, l
         rows = list_trials(database, run=wanted, limit=-1)
         if rows:
             return wanted, rows[::-1]
+        from fairtrial.middleware.cli_parted import trials_of_parted
+
+        if (held := trials_of_parted(database, wanted)) is not None:
+            return held
     return None, [_one(database, wanted)]
 
 
@@ -465,9 +512,10 @@ def export(
         raise UsageError("--into writes verdicts, not traces.", remedy="Give it alone, or with trials or --run.")
 
     with _reading(store) as database:
-        chosen = [_one(database, wanted).trial for wanted in trials or []]
+        chosen = [row.trial for wanted in trials or [] for row in _meant(database, wanted)]
         if run is not None:
-            chosen += [row.trial for row in list_trials(database, run=run, limit=-1)]
+            of_run = list_trials(database, run=run, limit=-1) or _of_parted(database, run)
+            chosen += [row.trial for row in of_run]
             if not chosen:
                 _leave(_nothing_listed(run, failed=False, others=True))
         if into is not None:
@@ -477,6 +525,19 @@ def export(
             return write_beside(database, into, None if every else frozenset(chosen), as_json=as_json)
     choice = Choice(chosen, pending=pending, again=again, jsonl=jsonl, output=output, wait_s=wait, as_json=as_json)
     return export_traces(_store_file(store), choice)
+
+
+def _meant(database: sqlite3.Connection, wanted: str) -> list[TrialRow]:
+    """One trial; or those of a run that was parted, by its own id or name."""
+    held = [] if find_trial(database, wanted) else _of_parted(database, wanted)
+    return held or [_one(database, wanted)]
+
+
+def _of_parted(database: sqlite3.Connection, wanted: str) -> list[TrialRow]:
+    from fairtrial.middleware.cli_parted import trials_of_parted
+
+    held = trials_of_parted(database, wanted)
+    return [] if held is None else held[1]
 
 
 HARNESSES: Final[dict[str, str]] = {

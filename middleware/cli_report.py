@@ -1,8 +1,9 @@
 """`fairtrial report`: a trial, or the trials of a run, for a CI server.
 
-In: records, a format.  Out: text on stdout or in a file; with `github`, annotations on stdout, the summary appended to
-`$GITHUB_STEP_SUMMARY` and the step's outputs to `$GITHUB_OUTPUT`, where the runner has set those.  Exit status 0, also
-for a failed trial: whether a job fails is `run`'s status, not the report's.
+In: records (of a store, or of a file that `fairtrial run --json` wrote), a format.  Out: text on stdout or in a file;
+with `github`, annotations on stdout, the summary appended to `$GITHUB_STEP_SUMMARY` and the step's outputs to
+`$GITHUB_OUTPUT`, where the runner has set those.  Exit status 0, also for a failed trial: whether a job fails is
+`run`'s status, not the report's.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
+import msgspec
+
 from fairtrial.middleware.core.errors import HostError, UsageError
-from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.core.records import RUN_SCHEMA, TRIAL_SCHEMA, Run, Trial
 from fairtrial.middleware.report.annotations import annotation_lines, joined, output_lines
 from fairtrial.middleware.report.junit import junit_xml
 from fairtrial.middleware.report.markdown import run_markdown, trial_markdown
@@ -25,6 +28,38 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
     JUNIT = "junit"
     GITHUB = "github"
+
+
+def names_a_file(wanted: str) -> bool:
+    """Whether it is a record's file rather than a trial or a run."""
+    return wanted.endswith(".json") and Path(wanted).is_file()
+
+
+def recorded(path: Path) -> tuple[str | None, list[Trial]]:
+    """The trials of a file of `fairtrial run --json`, as `write_report` takes them: all of one run, or a single one.
+
+    Raises `UsageError`.
+    """
+    remedy = "Name a file that `fairtrial run --json FILE` or `fairtrial show --json` wrote."
+    try:
+        content = path.read_bytes()
+        schema = msgspec.json.decode(content, type=_Head).schema
+        if schema == TRIAL_SCHEMA:
+            return None, [msgspec.json.decode(content, type=Trial)]
+        if schema == RUN_SCHEMA:
+            run = msgspec.json.decode(content, type=Run)
+            if run.trials:
+                return run.run or "without a name", run.trials
+            raise UsageError(f"{path} holds no trial.", remedy=remedy)
+    except OSError as error:
+        raise UsageError(f"{path} could not be read: {error.strerror}.", remedy=remedy) from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} is no record of fairtrial: {error}.", remedy=remedy) from error
+    raise UsageError(f"{path} is no record of fairtrial: its schema is {schema[:60]!r}.", remedy=remedy)
+
+
+class _Head(msgspec.Struct):
+    schema: str = ""
 
 
 def write_report(

@@ -11,7 +11,9 @@ import sys
 import msgspec
 
 from fairtrial.middleware.analysis.summary import Summary, summed_up
+from fairtrial.middleware.cli_parted import held_before, live_counts
 from fairtrial.middleware.report.summary import Look, Told, summary_lines
+from fairtrial.middleware.report.words import printable
 from fairtrial.middleware.store.database import latest_records
 from fairtrial.middleware.store.queries import list_trials
 
@@ -21,12 +23,21 @@ def show_summary(database: sqlite3.Connection, run: str, *, as_json: bool, width
     records = list(latest_records(database, run))
     still_open = sum(1 for row in list_trials(database, run=run, limit=-1) if row.closed is None)
     if not records and not still_open:
-        return False
+        held = held_before(database, run)
+        if held is None:
+            return False
+        records = held.records()
+    over = 0
+    if still_open:
+        apart, over = live_counts(database, run)
+        still_open = max(still_open, apart)
     found = msgspec.structs.replace(summed_up(run, records), still_open=still_open)
     if as_json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     else:
         print("\n".join(summary_lines(_told(found), width=width)))
+        if over:
+            print(f"     Of those that still run {over} are over: fairtrial trials --run {printable(run)}")
     return True
 
 

@@ -13,9 +13,9 @@ a container that nobody watched for them, a failed call as a gap.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -37,10 +37,21 @@ from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.steps.parting import Part, Parting
 from fairtrial.middleware.steps.run_facts import OWN, Row, RunFacts
 from fairtrial.middleware.store.database import of_trial
-from fairtrial.middleware.store.writer import Owner, StoreWriter
+from fairtrial.middleware.store.parted_runs import PartedRow
+from fairtrial.middleware.store.writer import Owner
 
 PART_OF: Final = "part_of"
 """Option of a trial's begin: the run whose rows it was told apart from."""
+
+
+class Takes(Protocol):
+    """The part of a `StoreWriter` that is used here; who only reads gives one that writes nothing."""
+
+    def put(self, observation: Observation) -> None: ...
+
+    def open_trial(self, trial: Trial, owner: Owner) -> None: ...
+
+    def assign(self, run: PartedRow, rows: Mapping[str, Sequence[tuple[str, int]]]) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -57,17 +68,18 @@ class Child:
 
 
 class PartedRun:
-    """See the module.  `closed`: how the run itself was closed."""
+    """See the module.  `closed`: how the run itself was closed; `ended`: how its command ended, if that was seen."""
 
     def __init__(
         self,
         facts: RunFacts,
         parting: Parting,
         *,
-        writer: StoreWriter,
+        writer: Takes,
         host: Host,
         owner: Owner,
         closed: Closed,
+        ended: TrialEnded | None = None,
         new_id: Callable[[], str] = ids.new_id,
     ) -> None:
         self._facts = facts
@@ -76,6 +88,7 @@ class PartedRun:
         self._host = host
         self._owner = owner
         self._closed: Closed = closed
+        self._ended = ended
         self.children = [
             Child(trial=new_id(), span=ids.new_span_id(), trace=ids.new_trace_id(), part=part, index=index)
             for index, part in enumerate(parting.parts)
@@ -85,13 +98,19 @@ class PartedRun:
         for child in self.children:
             self._child_of |= {("call", attempt): child for attempt in child.part.calls}
             self._child_of |= {("container", container): child for container in child.part.containers}
+        self._child_of |= {("word", name): self.children[index] for name, index in parting.words.items()}
 
     @property
     def unassigned(self) -> dict[str, int]:
-        """What was given to no trial: model calls, by why as well, and containers."""
+        """What was given to no trial: model calls, by why as well, containers, and words likewise."""
         whys = Counter(self._parting.stray_calls.values())
         counts = {"attempts": len(self._parting.stray_calls), "containers": len(self._parting.stray_containers)}
         counts |= {f"attempts.{why}": count for why, count in sorted(whys.items())}
+        said, words = self._facts.words, Counter[str]()
+        for name, why in self._parting.stray_words.items():
+            words[why] += said[name]
+        counts["words"] = words.total()
+        counts |= {f"words.{why}": count for why, count in sorted(words.items())}
         return {name: count for name, count in counts.items() if count}
 
     def open(self) -> None:
@@ -109,9 +128,27 @@ class PartedRun:
             )
             self._writer.open_trial(row, self._owner)
             self._tell(child, started)
-        rows = self._rows()
+        rows = self.rows
         self._counts = {trial: len(found) for trial, found in rows.items()}
-        self._writer.assign(self._facts.root, rows)
+        self._writer.assign(self._run(), rows)
+
+    def _run(self) -> PartedRow:
+        """What is kept of the run itself."""
+        begun, said = self._facts.started or (None, TrialStarted())
+        ended = self._ended
+        return PartedRow(
+            id=self._facts.root,
+            name=said.name,
+            run=said.run,
+            task=said.task,
+            command=said.command,
+            started_ns=begun.wall_ns if begun is not None else min(c.part.started_ns for c in self.children),
+            exit_code=ended.exit_code if ended is not None else None,
+            signal=ended.signal if ended is not None else None,
+            closed=self._closed,
+            trials=[child.trial for child in self.children],
+            unassigned=self.unassigned,
+        )
 
     def rows_of(self, child: Child) -> int:
         """How many rows of the run are this trial's."""
@@ -136,7 +173,9 @@ class PartedRun:
                 rows[child.trial].append(of_trial(observation, child.trial))
         return rows
 
-    def _rows(self) -> Mapping[str, list[Row]]:
+    @property
+    def rows(self) -> Mapping[str, list[Row]]:
+        """Trial → its rows in the store."""
         rows: dict[str, list[Row]] = {child.trial: [] for child in self.children}
         for key, found in self._facts.rows.items():
             child = self._child_of.get(key)

@@ -2,7 +2,8 @@
 # What a run left behind, for people and for the CI server; to be called whether the run passed or not, also after a cancel.
 #
 #   FTCI_DIR   as for run.sh;  FTCI_FAIRTRIAL  as for run.sh
-#   FTCI_OUT   where the files go (default: $FTCI_DIR/report): trial.json, junit.xml, summary.md, otlp.jsonl
+#   FTCI_OUT   where the files go (default: $FTCI_DIR/report): trial.json (run.json, when the command held several
+#              trials), junit.xml, summary.md, otlp.jsonl
 #
 # Under GitHub Actions also the job summary, at most ten annotations, and the outputs of the step.
 # Its status is 0: what failed has said so already, and a report that cannot be written must not fail a job.
@@ -17,11 +18,17 @@ if [ -n "${GITHUB_OUTPUT:-}" ]; then echo "report=$out" >>"$GITHUB_OUTPUT"; fi
 say() { echo "fairtrial: $*" >&2; }
 
 # The record names the trial; a run that was cancelled has none, and its trial is the last of this store.
-trial=last
+# A command that held several trials (a harness) left a record of the run, a trial a line: all of them are told.
+what=last
+trials=(last)
+record=trial.json
 if [ -s "$dir/trial.json" ]; then
-  cp "$dir/trial.json" "$out/trial.json"
-  found=$(sed -n 's/^ *"trial": "\([0-9a-f-]\{36\}\)",\{0,1\}$/\1/p' "$dir/trial.json" | head -n 1)
-  [ -z "$found" ] || trial=$found
+  if grep -q '^{"schema":"fairtrial.run/1"' "$dir/trial.json"; then record=run.json; fi
+  what=$out/$record
+  cp "$dir/trial.json" "$what"
+  mapfile -t trials < <(sed -n -e 's/^  "trial": "\([0-9a-f-]\{36\}\)",\{0,1\}$/\1/p' \
+    -e 's/^{"schema":"fairtrial.trial\/1","trial":"\([0-9a-f-]\{36\}\)".*/\1/p' "$what")
+  [ ${#trials[@]} -gt 0 ] || trials=(last)
 fi
 status=$(cat "$dir/status" 2>/dev/null) || status=
 
@@ -36,14 +43,14 @@ fi
 ask() { "$fairtrial" "$@" --store "$dir/store.db"; }
 # After a cancel the run may still be ending.
 for _ in 1 2 3 4 5 6 7 8 9 10; do
-  ask report "$trial" --format markdown --output "$out/summary.md" 2>"$dir/report.log" && break
+  ask report "$what" --format markdown --output "$out/summary.md" 2>"$dir/report.log" && break
   sleep 1
 done
 [ -e "$out/summary.md" ] || say "no summary was written: $(cat "$dir/report.log")"
-ask report "$trial" --format junit --output "$out/junit.xml" || say "no JUnit file was written"
-ask export "$trial" --jsonl --output "$out/otlp.jsonl" || say "no OTLP JSON was written"
-[ -e "$out/trial.json" ] || ask show "$trial" --json >"$out/trial.json" || say "no record was written"
-if [ -n "${GITHUB_ACTIONS:-}" ]; then ask report "$trial" --format github || say "no annotations were written"; fi
+ask report "$what" --format junit --output "$out/junit.xml" || say "no JUnit file was written"
+ask export "${trials[@]}" --jsonl --output "$out/otlp.jsonl" || say "no OTLP JSON was written"
+[ -e "$out/$record" ] || ask show last --json >"$out/$record" || say "no record was written"
+if [ -n "${GITHUB_ACTIONS:-}" ]; then ask report "$what" --format github || say "no annotations were written"; fi
 if [ "$status" = 75 ]; then
   advice="Exit status 75: what ended this trial is proved and may be the infrastructure's, so it is worth a retry, on a fresh machine or checkout: what this try wrote is still here."
   if [ -n "${GITHUB_STEP_SUMMARY:-}" ]; then printf '\n> %s\n' "$advice" >>"$GITHUB_STEP_SUMMARY"; else say "$advice"; fi

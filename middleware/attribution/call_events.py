@@ -106,7 +106,7 @@ def call_event(ctx: Context, trouble: Trouble, *, told: Mapping[str, str | None]
         ended_or_distorted=trouble.ended,
         outcome_differs=differs,
         sentence=sentence,
-        advice=cause.advice,
+        advice=fault.advice or cause.advice,
         why_present=trouble.why_present,
         flips_if=_flips_if(ctx, trouble, best),
         fact=fact,

@@ -119,6 +119,8 @@ class Fault:
     watchdog_s: float | None = None
     said: str | None = None
     """A sentence in place of the cause's own, with the same places."""
+    advice: str | None = None
+    """What to do, in place of the cause's own."""
 
 
 def classify(
@@ -389,6 +391,17 @@ def _pinged(value: AttemptEnded, thresholds: Thresholds) -> float | None:
     return quiet if silence <= quiet * PING_SHARE else None
 
 
+def _proxy_login(failure: str) -> Fault:
+    """A key for the model API would not help: the login is the proxy's."""
+    return Fault(
+        cause="operator.auth",
+        blame=Blame.OPERATOR,
+        failure=failure,
+        said="The proxy towards {upstream} wants a valid login ({failure}): {attempts} to get step {step}'s reply.",
+        advice="Put user and password into the address that HTTPS_PROXY or HTTP_PROXY names, then run the trial again.",
+    )
+
+
 _REFUSED_LOGIN: Final = frozenset({"EACCES", "13"})
 
 
@@ -396,9 +409,9 @@ def _dial(value: AttemptEnded, *, answered_before: bool) -> Fault:
     error = _plain(value)
     if value.dial_stage == "proxy" or (value.via_proxy is not None and value.dial_stage in {"dns", "connect"}):
         if value.proxy_status == 407:
-            return Fault(cause="operator.auth", blame=Blame.OPERATOR, failure="the proxy asked for credentials (407)")
+            return _proxy_login("it asked for credentials (407)")
         if value.errno in _REFUSED_LOGIN and value.dial_stage == "proxy":  # what a SOCKS proxy's refusal is told as
-            return Fault(cause="operator.auth", blame=Blame.OPERATOR, failure="the proxy refused the login")
+            return _proxy_login("it refused the login")
         said = f"proxy status {value.proxy_status}" if value.proxy_status is not None else f"no connection: {error}"
         return Fault(cause="network.proxy", blame=Blame.INFRA, best=Grade.SUSPECTED, fact=Grade.SUSPECTED, failure=said)
     if value.dial_stage == "tls":

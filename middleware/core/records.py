@@ -554,6 +554,20 @@ class Booked(Record, frozen=True, kw_only=True):
     """The agent could have written it itself: it counts for nothing."""
 
 
+class Mark(Record, frozen=True, kw_only=True):
+    """A moment that a program of the trial told through the control API: it counts for nothing (trust inside)."""
+
+    at: str
+    """When it was, as it said; else when it said so."""
+    told: str
+    """When it said so, by our clock."""
+    name: str
+    text: str | None = None
+    about: str | None = None
+    """What it called the trial; None: by the run's own id."""
+    step: int | None = None
+
+
 class Trial(Record, frozen=True, kw_only=True):
     """`fairtrial.trial/1`: one attempt at one task, as observed."""
 
@@ -577,6 +591,8 @@ class Trial(Record, frozen=True, kw_only=True):
     outcome_source: str | None = None
     booked: list[Booked] = []
     """By harnesses whose own records were imported, the one that counts first."""
+    marks: list[Mark] = []
+    """Told from inside through the control API, in order of their moments."""
     phases: list[Phase] = []
     environment: Environment = Environment()
     limits: Limits = Limits()

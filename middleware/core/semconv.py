@@ -126,6 +126,10 @@ OOM_VICTIM: Final = "fairtrial.oom.victim"
 OOM_VICTIM_ROLE: Final = "fairtrial.oom.victim_role"
 EVENT_THROTTLED: Final = "fairtrial.cpu_throttled"
 EVENT_STALLED: Final = "fairtrial.stalled"
+EVENT_MARK: Final = "fairtrial.said_from_inside"
+MARK_NAME: Final = "fairtrial.mark.name"
+MARK_TEXT: Final = "fairtrial.mark.text"
+MARK_TRUST: Final = "fairtrial.mark.trust"
 
 PROVIDER_NAMES: Final = {"gemini": "gcp.gemini", "vertex": "gcp.vertex_ai", "bedrock": "aws.bedrock"}
 """Our names of providers that the conventions call otherwise (client-inference.md, `gen_ai.provider.name`)."""

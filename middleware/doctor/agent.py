@@ -33,9 +33,11 @@ def changes(environ: Mapping[str, str], settings: config.Config, command: Sequen
     for note in found.sentences(adapt=False):
         yield Finding("settings file", "partial", note.text)
     plan = plan_doors(environ, Wishes(upstreams=settings.upstreams, routes=settings.routes, leave=found.leave))
-    for door in plan.doors:
-        variables = ", ".join(pointer.variable for pointer in door.pointers)
-        yield Finding("run would set", "ok", f"{variables} → a door to {mask_url(door.origin)}")
+    led = [
+        f"{' = '.join(pointer.variable for pointer in door.pointers)} → {mask_url(door.origin)}" for door in plan.doors
+    ]
+    if led:
+        yield Finding("run would set", "ok", f"{', '.join(led)}, each through a door")
     beside = child_environment(
         environ,
         plan,

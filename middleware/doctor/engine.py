@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import httpx
 
+from fairtrial.collectors import engine_api
 from fairtrial.collectors.parse.docker import TRIAL_LABEL, TRIAL_VARIABLE
 from fairtrial.middleware.core import presence
 from fairtrial.middleware.core.masking import mask_url
@@ -32,6 +33,8 @@ class Engine:
     """What an engine said of itself."""
 
     version: str
+    spoken: str | None = None
+    """Why no version of its API is one that we know; None: one is."""
     rootless: bool = False
     cgroups: str | None = None
     ahead_s: float | None = None
@@ -43,13 +46,20 @@ def docker(environ: Mapping[str, str]) -> Finding:
     upstream = docker_upstream.resolve(environ)
     if upstream.url is None:
         return Finding(
-            "docker", "no", upstream.skipped or "no engine", "containers are not watched; nothing else changes"
+            "docker",
+            "no",
+            upstream.skipped or "no engine",
+            "containers are not watched; nothing else changes",
+            mend=False,
         )
     where = f"{mask_url(upstream.url)} ({upstream.source})"
     try:
         engine = ask(upstream)
     except (httpx.HTTPError, OSError, ValueError) as error:
-        return Finding("docker", "no", f"{where} does not answer: {error}", "start the engine or correct DOCKER_HOST")
+        why = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        return Finding("docker", "no", f"{where} does not answer: {why}", "start the engine or correct DOCKER_HOST")
+    if engine.spoken is not None:
+        return Finding("docker", "no", f"{where}: {engine.spoken}", "until then containers are not watched")
     answers = f"engine {engine.version} at {where}{_kind(engine)}"
     others = presence.others(upstream.url, "doctor")
     if others:
@@ -88,16 +98,26 @@ def ask(upstream: docker_upstream.DockerUpstream) -> Engine:
     else:
         transport, base = httpx.HTTPTransport(), f"http://{rest}"
     with httpx.Client(transport=transport, timeout=_TIMEOUT_S) as client:
-        version = str(client.get(f"{base}/version").raise_for_status().json().get("Version"))
+        told_version: Any = client.get(f"{base}/version").raise_for_status().json()
         before = time.time_ns()
         answer = client.get(f"{base}/info")
         middle_s = (before + time.time_ns()) / 2e9
     # A proxy before the engine may allow the one and not the other.
     told: Any = answer.json() if answer.is_success else {}
-    return _read(version, told, middle_s) if isinstance(told, dict) else Engine(version=version)
+    known = engine_api.ApiRange.of(told_version)
+    version, spoken = known.release or "of no version", _not_spoken(known)
+    return _read(version, spoken, told, middle_s) if isinstance(told, dict) else Engine(version=version, spoken=spoken)
 
 
-def _read(version: str, told: Mapping[str, Any], middle_s: float) -> Engine:
+def _not_spoken(known: engine_api.ApiRange) -> str | None:
+    try:
+        engine_api.choose(known)
+    except engine_api.NotSpoken as reason:
+        return str(reason)
+    return None
+
+
+def _read(version: str, spoken: str | None, told: Mapping[str, Any], middle_s: float) -> Engine:
     options = told.get("SecurityOptions") or []
     driver, generation = told.get("CgroupDriver"), told.get("CgroupVersion")
     ahead_s: float | None = None
@@ -105,6 +125,7 @@ def _read(version: str, told: Mapping[str, Any], middle_s: float) -> Engine:
         ahead_s = datetime.fromisoformat(str(told["SystemTime"])).timestamp() - middle_s
     return Engine(
         version=version,
+        spoken=spoken,
         rootless=any("name=rootless" in str(option) for option in options),
         cgroups=f"cgroup v{generation} by {driver}" if driver and generation else None,
         ahead_s=ahead_s,

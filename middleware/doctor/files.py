@@ -7,6 +7,8 @@ and stops no other.  YAML is read as YAML 1.2 (so `on:` of a workflow is a text)
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +17,9 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
+from ruamel.yaml.nodes import Node, ScalarNode, SequenceNode
 
 from fairtrial.middleware.doctor.declared import Declared, all_flags, headroom, summary
 from fairtrial.middleware.doctor.findings import screen_width
@@ -25,6 +29,7 @@ from fairtrial.middleware.report.words import wrapped
 SUFFIXES: Final = (".toml", ".yaml", ".yml")
 MAX_BYTES: Final = 4 << 20
 _MAX_FILES: Final = 5_000
+_HELM: Final = re.compile(r"\{\{(?!\{)[^{}]*\}\}")
 _SKIPPED: Final = frozenset({".git", ".venv", "node_modules", "__pycache__", ".tox"})
 
 
@@ -53,7 +58,10 @@ def looks_like_files(words: Sequence[str]) -> bool:
 
 
 def _is_place(word: str) -> bool:
-    return word.endswith((*SUFFIXES, os.sep)) or word in (".", "..") or (os.sep in word and os.path.isdir(word))
+    """What can be started is a command, also where a folder has its name (which `name/` means)."""
+    if word.endswith((*SUFFIXES, os.sep)) or word in (".", ".."):
+        return True
+    return os.path.exists(word) and shutil.which(word) is None
 
 
 def examine_files(words: Sequence[str]) -> list[FileReport]:
@@ -91,6 +99,10 @@ def _examine(path: Path) -> FileReport:
         documents = list(_documents(path))
     except OSError as error:
         return FileReport(path=shown, problem=f"cannot be read: {error.strerror}")
+    except UnicodeDecodeError:
+        return FileReport(path=shown, problem="is no text in UTF-8")
+    except _Template:
+        return FileReport(path=shown, problem="is a template ({{ … }}): render it first, and have the result read")
     except (YAMLError, tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         return FileReport(
             path=shown, problem=f"is no valid {'TOML' if path.suffix == '.toml' else 'YAML'}: {_short(error)}"
@@ -114,9 +126,37 @@ def _documents(path: Path) -> Iterator[Mapping[str, Any]]:
     if path.suffix == ".toml":
         yield tomllib.loads(text)
         return
-    for document in YAML(typ="safe", pure=True).load_all(text):
-        if isinstance(document, dict):
-            yield cast("Mapping[str, Any]", document)
+    try:
+        for document in _yaml().load_all(text):
+            if isinstance(document, dict):
+                yield cast("Mapping[str, Any]", document)
+    except YAMLError as error:
+        if _HELM.search(text):
+            raise _Template from error
+        raise
+
+
+class _Template(Exception):
+    """YAML only when something has filled it in."""
+
+
+def _yaml() -> YAML:
+    """A reader to which a tag that it does not know (`!reference`, `!reset`, `!Ref`) is no error: its value counts."""
+    reader = YAML(typ="safe", pure=True)
+
+    class Constructor(SafeConstructor):
+        """Its own, so that no other reader of this process gets the rule."""
+
+    def plain(self: SafeConstructor, suffix: str, node: Node) -> object:
+        del suffix
+        if isinstance(node, ScalarNode):
+            return self.construct_scalar(node)
+        build = self.construct_sequence if isinstance(node, SequenceNode) else self.construct_mapping
+        return build(node, deep=True)
+
+    Constructor.add_multi_constructor("!", plain)
+    reader.Constructor = Constructor
+    return reader
 
 
 def _short(error: Exception) -> str:

@@ -143,16 +143,16 @@ def cgroup_finding(own: OwnCgroup) -> Finding:
     parts = [f"cgroup {own.version}"]
     parts.append("no memory ceiling" if own.limit_bytes is None else f"memory ceiling {size(own.limit_bytes)}")
     if not own.peak_known:
-        parts.append("high-water mark absent")
+        parts.append("no peak")
     elif own.peak_resettable:
-        parts.append("high-water mark resettable")
+        parts.append("peak resettable")
     else:
-        parts.append("high-water mark not resettable (peaks per step are bounds)")
+        parts.append("peak not resettable (peaks per step are bounds)")
     if own.kills is None:
         parts.append("no counter of kills for memory")
     else:
-        parts.append(f"{own.kills} kills for memory so far" if own.kills else "no kill for memory so far")
-    parts.append("kills are told at once" if own.doorbell else "kills are seen by sampling (10 a second)")
+        parts.append(f"{own.kills} kills for memory so far" if own.kills else "no kill so far")
+    parts.append("kills told at once" if own.doorbell else "kills seen 10 times a second")
     return Finding("own cgroup", "ok" if own.peak_known and own.kills is not None else "partial", ", ".join(parts))
 
 
@@ -202,7 +202,7 @@ def clock() -> Finding:
         why = os.strerror(ctypes.get_errno() or errno.EPERM)
         return Finding("clock", "partial", f"the kernel does not tell whether it is kept by a time server ({why})")
     if state == _TIME_ERROR:
-        text = "no time server keeps it: times of this host and of others may differ; durations are exact all the same"
-        return Finding("clock", "partial", text, "run chrony or systemd-timesyncd on the host")
+        text = "no time server keeps it: times differ from other hosts' (durations are exact)"
+        return Finding("clock", "partial", text, "run chrony or systemd-timesyncd", mend=False)
     far = f"at most {buffer.maxerror / 1000:.0f} ms off"
     return Finding("clock", "ok" if buffer.maxerror < _BAD_CLOCK_US else "partial", f"kept by a time server, {far}")

@@ -32,6 +32,7 @@ def otlp(environ: Mapping[str, str]) -> Finding:
             "no",
             "OTEL_EXPORTER_OTLP_ENDPOINT is not set",
             "set it to http://HOST:4318, where Jaeger or another OTLP/HTTP receiver listens (docs/telemetry.md)",
+            mend=False,
         )
     settings = settings_of(environ)
     if settings.protocol == "grpc" and importlib.util.find_spec("grpc") is None:
@@ -43,7 +44,10 @@ def otlp(environ: Mapping[str, str]) -> Finding:
         socket.create_connection(settings.address, timeout=_TIMEOUT_S).close()
     except (OSError, ValueError) as error:
         return Finding(
-            "traces", "no", f"{settings.shown} does not answer ({error})", "runs go on; the traces wait in the store"
+            "traces",
+            "no",
+            f"{settings.shown} does not answer ({_why(error)})",
+            "runs go on; the traces wait in the store",
         )
     complaints = "; ".join(settings.complaints) or None
     return Finding("traces", "ok", f"{settings.shown} accepts connections ({settings.protocol})", complaints)
@@ -54,13 +58,20 @@ def proxies(environ: Mapping[str, str]) -> Iterator[Finding]:
     given = {name: environ[name] for name in PROXIES if environ.get(name)}
     if not given:
         return
-    dead = {name: why for name, url in given.items() if (why := _unreachable(url)) is not None}
-    for name, why in dead.items():
-        text = f"{name}={mask_url(given[name])}: {why}"
+    why_dead = {url: why for url in dict.fromkeys(given.values()) if (why := _unreachable(url)) is not None}
+    for url, why in why_dead.items():
+        text = f"{_equal(given, url)}: {why}"
         yield Finding("proxy", "no", text, "correct or unset it: calls to the model API go through it")
-    alive = ", ".join(f"{name}={mask_url(url)}" for name, url in given.items() if name not in dead)
+    alive = ", ".join(_equal(given, url) for url in dict.fromkeys(given.values()) if url not in why_dead)
     if alive:
-        yield Finding("proxy", "ok", f"{alive}: used towards the model API, doors are excepted")
+        yield Finding(
+            "proxy", "ok", f"{alive}: listens, used towards the model API, doors are excepted (a login is not tried)"
+        )
+
+
+def _equal(given: Mapping[str, str], url: str) -> str:
+    """`HTTPS_PROXY = https_proxy = URL`: all variables that hold it."""
+    return " = ".join([*(name for name, value in given.items() if value == url), mask_url(url)])
 
 
 def _unreachable(url: str) -> str | None:
@@ -74,6 +85,10 @@ def _unreachable(url: str) -> str | None:
     except OSError as error:
         return f"does not answer ({error.strerror or error})"
     return None
+
+
+def _why(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def certificates(environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -93,4 +108,4 @@ def certificates(environ: Mapping[str, str]) -> Iterator[Finding]:
             why = f"{said} cannot be read as certificates ({error.strerror or error})"
             yield Finding("certificates", "no", why, f"correct or unset {', '.join(names)}")
             continue
-        yield Finding("certificates", "ok", f"{said}: {plural(held, 'certificate')}, trusted beside the system's")
+        yield Finding("certificates", "ok", f"{said}: {plural(held, 'certificate')}")

@@ -38,6 +38,10 @@ class Unreadable(ValueError):
     """A part of a file is not what it should be; the message is for people and names the place."""
 
 
+class Unknown(Unreadable):
+    """What a variable or an expression holds: known only when it runs, and no fault of the file."""
+
+
 def docker_bytes(value: object) -> int:
     """`512m`, `1.5gb`, 1073741824; `-1` stays -1 (no limit)."""
     found = re.fullmatch(rf"{_NUMBER}\s*([bkmgt]?)b?", str(value).strip().lower())

@@ -19,7 +19,7 @@ def settings_in_force(environ: Mapping[str, str]) -> tuple[config.Config, list[F
     except ConfigError as error:
         findings.append(Finding("settings", "no", f"{error.what} `run` would use the defaults", error.remedy))
         return config.load({}, {}, {}), findings
-    there = path if os.path.exists(path) else f"{path} (not there)"
-    given = plural(len(effective.sources), "setting") if effective.sources else "none"
-    findings.insert(0, Finding("settings", "ok", f"{there}; {given} given (`fairtrial config show` lists all)"))
+    there = path if os.path.exists(path) else f"no {path}"
+    given = f"{plural(len(effective.sources), 'setting')} given" if effective.sources else "all as by default"
+    findings.insert(0, Finding("settings", "ok", f"{given} ({there}); `fairtrial config show` lists them"))
     return effective.config, findings

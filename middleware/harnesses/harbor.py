@@ -18,6 +18,7 @@ from typing import Final
 
 import msgspec
 
+from fairtrial.middleware.core.names import AGENT, ENVIRONMENT, project_of
 from fairtrial.middleware.core.observations import BookedError, BookedPhase, HarnessOutcome
 from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName
 from fairtrial.middleware.harnesses.atif import Trajectory, read_trajectory
@@ -31,7 +32,6 @@ from fairtrial.middleware.wire.redact import digest
 HARNESS: Final = "harbor"
 _EXIT: Final = re.compile(r"\bexit(?:ed)?(?: with)?(?: code)?[ :=]+(\d{1,3})\b")
 _NAME: Final = re.compile(r"([A-Za-z_][\w.]*)(?::|$)")
-_PROJECT: Final = re.compile(r"[^a-z0-9_-]")
 _GONE: Final = "Session has ended, breaking out of agent loop"
 _LOG_BYTES: Final = 8 << 20
 
@@ -229,20 +229,14 @@ def _keys(name: str | None, trajectories: list[Trajectory]) -> Keys:
     sessions = {session for each in trajectories for session in each.sessions}
     projects: set[str] = set()
     if name is not None:
-        sessions |= {f"{name}__agent", f"{name}__user"}
-        projects = {project_of(f"{name}__env")}
+        sessions |= {name + AGENT, f"{name}__user"}
+        projects = {project_of(name + ENVIRONMENT)}
     return Keys(
         sessions=frozenset(digest(session) for session in sessions),
         tool_calls=frozenset(call for each in trajectories for call in each.tool_calls),
         projects=frozenset(projects),
         names=frozenset() if name is None else frozenset({name}),
     )
-
-
-def project_of(session: str) -> str:
-    """The compose project that Harbor makes of a session id."""
-    name = _PROJECT.sub("-", session.lower())
-    return name if name[:1].isalnum() else f"0{name}"
 
 
 def _with_trajectory(outcome: HarnessOutcome, found: list[Trajectory]) -> HarnessOutcome:

@@ -1,9 +1,11 @@
 """The control API of `run --control`: the command, or a hook in its harness, says how its trial went.
 
-In: POST /t/TOKEN/trials/TRIAL/outcome and …/mark on an inherited socket.  Out: `harness.outcome` and `note`
-observations of trust `inside`: whoever has the child's environment can say anything here, so it is recorded and shown
-and changes no blame (`steps/booked.py`).  What is said can neither name another trial nor fill the store.
-What this module does not do: bind a port (the run process did, before the command began), or reach the agent's path.
+In: POST /t/TOKEN/trials/TRIAL/outcome and …/mark on an inherited socket; TRIAL is the run's own id, or what the harness
+calls one of its trials.  Out: `harness.outcome` and `note` observations of trust `inside`: whoever has the child's
+environment can say anything here, so it is recorded and shown and changes no blame (`steps/booked.py`).  What is said
+can neither reach another run nor fill the store.
+What this module does not do: find the trial of a name (`steps/words.py`, when the run is over), bind a port (the run
+process did, before the command began), or reach the agent's path.
 **Source:** design page DESIGN.md sections 3, 5 and 8.
 """
 
@@ -13,22 +15,29 @@ import asyncio
 import hmac
 import math
 import socket
+from collections import Counter
+from datetime import UTC, datetime
 from typing import Annotated, Final, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.hosts import is_our_host
 from fairtrial.middleware.core.observations import HarnessOutcome, Note
 from fairtrial.middleware.core.records import Outcome, Trust
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.steps.booked import CONTROL
+from fairtrial.middleware.steps.words import ABOUT, AT, MARK, MAX_NAME_CHARS, NAME
 
 SOURCE: Final = CONTROL
-MARK: Final = "control.mark"
 MAX_BODY_BYTES: Final = 16 << 10
 MAX_SAID: Final = 1000
 """Outcomes and marks of one trial together."""
+MAX_SAID_OF_ALL: Final = 20_000
+"""The same of all trials of the command; names cost nothing to make up."""
+CLOCKS_APART_NS: Final = 2_000_000_000
+"""So far may a moment that is said lie outside of the run: clocks are read apart, and rounded."""
 _BODY_S: Final = 5.0
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 T = TypeVar("T")
@@ -44,20 +53,23 @@ class OutcomeSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class MarkSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Body of …/mark: a moment with a name."""
+    """Body of …/mark: a moment with a name.  `at`: when it was, as RFC 3339 with a zone or as ns since 1970; else it is
+    when it was said."""
 
     name: _Text
     text: _Text | None = None
+    at: _Text | int | None = None
 
 
 class ControlPage:
-    """`source` must be named `SOURCE`."""
+    """`source` must be named `SOURCE`; `begun_ns`: when the run began, wall ns."""
 
-    def __init__(self, trial: str, token: str, source: Source) -> None:
+    def __init__(self, trial: str, token: str, source: Source, *, begun_ns: int = 0) -> None:
         self._trial = trial
         self._token = token.encode()
         self._source = source
-        self._said = 0
+        self._begun_ns = begun_ns
+        self._said: Counter[str] = Counter()
         self._shut = False
         self._runner: web.AppRunner | None = None
 
@@ -81,47 +93,82 @@ class ControlPage:
             await self._runner.cleanup()
 
     async def _outcome(self, request: web.Request) -> web.Response:
-        said = await self._read(request, OutcomeSaid)
+        name, said = await self._read(request, OutcomeSaid)
         if said.reward is not None and not math.isfinite(said.reward):
             raise web.HTTPBadRequest(text="`reward` is no finite number\n")
-        label = said.name or self._trial
+        about = name or said.name
+        label = said.name or name or self._trial
+        identity = f"{SOURCE}/{label}" if about in {None, label} else f"{SOURCE}/{about}/{label}"
         value = HarnessOutcome(
             harness=SOURCE,
-            identity=f"{SOURCE}/{label}",
+            identity=identity,
             label=label,
+            about=about,
             outcome=said.outcome,
             reward=said.reward,
             exit_status=said.exit_status,
-            joined_by="trial_id",
+            joined_by="trial_id" if about is None else "name",
         )
-        return self._recorded(value)
+        return self._recorded(value, name)
 
     async def _mark(self, request: web.Request) -> web.Response:
-        said = await self._read(request, MarkSaid)
-        return self._recorded(Note(event=MARK, text=said.text, fields={"name": said.name}))
+        name, said = await self._read(request, MarkSaid)
+        fields: dict[str, object] = {NAME: said.name}
+        if name is not None:
+            fields[ABOUT] = name
+        if said.at is not None:
+            fields[AT] = _moment(said.at, self._begun_ns, clock.now().wall_ns)
+        return self._recorded(Note(event=MARK, text=said.text, fields=fields), name)
 
-    def _recorded(self, value: HarnessOutcome | Note) -> web.Response:
+    def _recorded(self, value: HarnessOutcome | Note, name: str | None) -> web.Response:
         if self._shut:
-            raise web.HTTPGone(text="the trial is over\n")
-        if self._said >= MAX_SAID:
+            raise web.HTTPGone(text="the run is over\n")
+        if self._said[name or ""] >= MAX_SAID:
             raise web.HTTPTooManyRequests(text=f"of one trial {MAX_SAID} outcomes and marks are recorded\n")
-        self._said += 1
+        if self._said.total() >= MAX_SAID_OF_ALL:
+            raise web.HTTPTooManyRequests(text=f"of one run {MAX_SAID_OF_ALL} outcomes and marks are recorded\n")
+        self._said[name or ""] += 1
         observation = self._source.emit(value, trust=Trust.INSIDE)
         return web.json_response({"recorded": observation.id, "trust": Trust.INSIDE.value})
 
-    async def _read(self, request: web.Request, wanted: type[T]) -> T:
-        """The body, from somebody who may say it."""
+    async def _read(self, request: web.Request, wanted: type[T]) -> tuple[str | None, T]:
+        """Of whom (None: of the run's own trial) and the body, from somebody who may say it."""
         if not is_our_host(request.headers.get("Host", ""), ()) or "Origin" in request.headers:
             raise web.HTTPForbidden(text="this page is for programs on this machine\n")
         if not hmac.compare_digest(request.match_info["token"].encode(), self._token):
             raise web.HTTPNotFound(text="there is no such page; use FAIRTRIAL_CONTROL_URL as it is\n")
-        if request.match_info["trial"] != self._trial:
-            raise web.HTTPNotFound(text="this token is of another trial; use FAIRTRIAL_TRIAL\n")
+        name: str | None = request.match_info["trial"].strip()
+        if not name or len(name) > MAX_NAME_CHARS or not name.isprintable():
+            what = f"1 to {MAX_NAME_CHARS} characters that can be printed, percent-encoded"
+            raise web.HTTPBadRequest(text=f"a trial's name has {what}; FAIRTRIAL_TRIAL is the run's own\n")
+        if name == self._trial:
+            name = None
         try:
             async with asyncio.timeout(_BODY_S):
                 content = await request.read()
-            return msgspec.json.decode(content, type=wanted)
+            return name, msgspec.json.decode(content, type=wanted)
         except TimeoutError:
             raise web.HTTPRequestTimeout(text=f"the body did not come within {_BODY_S:g} s\n") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise web.HTTPBadRequest(text=f"the body is not as it should be: {error}\n") from None
+
+
+def _moment(said: str | int, begun_ns: int, now_ns: int) -> int:
+    """Wall ns, within the run."""
+    at_ns = said if isinstance(said, int) else _parsed(said)
+    if at_ns is None:
+        raise web.HTTPBadRequest(text="`at` is no moment: RFC 3339 with a zone (…T12:00:00Z), or ns since 1970\n")
+    if not begun_ns - CLOCKS_APART_NS <= at_ns <= now_ns + CLOCKS_APART_NS:
+        raise web.HTTPBadRequest(text="`at` is not within the run: from its begin until now; seconds are no ns\n")
+    return min(max(at_ns, begun_ns), now_ns)
+
+
+def _parsed(said: str) -> int | None:
+    try:
+        moment = datetime.fromisoformat(said)
+        if "T" not in said.upper() or moment.tzinfo is None:
+            return None
+        since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1000

@@ -398,7 +398,8 @@ class _Planner:
                 "CLAUDE_CODE_USE_BEDROCK",
                 "Bedrock",
                 (
-                    "signed requests cannot go through a door; with AWS_BEARER_TOKEN_BEDROCK as their key "
+                    "signed requests cannot go through a door (--via connect times their connections); with "
+                    "AWS_BEARER_TOKEN_BEDROCK as their key "
                     "--route ANTHROPIC_BEDROCK_BASE_URL=URL shows them"
                 ),
             ),

@@ -49,6 +49,11 @@ class Prepared:
     notes: tuple[Note, ...] = field(default=())
 
     @property
+    def network(self) -> Mapping[str, str]:
+        """The environment with the proxy and the certificates that the agent's own settings give it."""
+        return {**self.environ, **self.findings.network}
+
+    @property
     def writes_json(self) -> bool:
         """Whether the record must be written by this process: to its standard output, a descriptor, a pipe or a device.
 
@@ -152,7 +157,8 @@ def prepare(
         findings = settings_files.inspect(options.command, environ, cwd, reader=docker_upstream.read_text)
         connect = options.via == "connect"
         if connect:
-            findings = Findings()  # whatever address its settings name, it is kept
+            notes += findings.past_connect()
+            findings = Findings(network=findings.network)  # whatever address its settings name, it is kept
         notes += [*findings.notes, *findings.sentences(adapt=adapt)]
         plan = (
             EnvironmentPlan()
@@ -163,7 +169,7 @@ def prepare(
                     upstreams={**settings.upstreams, **dict(options.upstreams)},
                     routes={**settings.routes, **dict(options.routes)},
                     held=findings.held(adapt=adapt),
-                    leave=findings.leave,
+                    leave={} if adapt else findings.leave,
                     outer_doors=runtime_dir.outer_doors(environ, chosen=settings.relay.runtime_dir),
                     extra=findings.extra_doors() if adapt else (),
                     v1_clients=findings.tool == "opencode",

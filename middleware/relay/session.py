@@ -111,7 +111,7 @@ class Session:
         self._loop.set_exception_handler(self._on_loop_error)
         self._engine_door: EngineDoor | None = None
         self._feed = FeedSender(None, limit_bytes=prepared.config.relay.feed_limit_bytes)
-        self._relay = Relay(relay_settings(prepared.environ), self._feed)
+        self._relay = Relay(relay_settings(prepared.network), self._feed)
         self._door_urls: dict[str, str] = {}
         self._doors: list[dict[str, object]] = []
         self._command = prepared.options.command
@@ -158,7 +158,7 @@ class Session:
         model_doors: list[ModelDoor] = []
         for plan in prepared.plan.doors:
             try:
-                upstream = Upstream.parse(plan.name, plan.origin, _client_tls(prepared.environ, plan.name))
+                upstream = Upstream.parse(plan.name, plan.origin, _client_tls(prepared.network, plan.name))
             except ValueError as error:
                 raise UpstreamError(
                     f"{error}.",

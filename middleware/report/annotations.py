@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from fairtrial.middleware.core.records import Blame, Outcome, Trial
-from fairtrial.middleware.report.words import booked, headline, plural, printable, short_id
+from fairtrial.middleware.report.words import booked, called, headline, plural, printable
 
 MAX_ANNOTATIONS: Final = 10
 _MAX_MESSAGE: Final = 2_000
@@ -26,7 +26,8 @@ def annotation_lines(trials: Sequence[Trial]) -> list[str]:
     found = [(kind, trial) for trial in trials if (kind := _kind(trial)) is not None]
     found.sort(key=lambda one: _GRAVITY.index(one[0]))
     shown = found if len(found) <= MAX_ANNOTATIONS else found[: MAX_ANNOTATIONS - 1]
-    lines = [_annotation(kind, trial) for kind, trial in shown]
+    names = called(trials)
+    lines = [_annotation(kind, names[trial.trial], trial) for kind, trial in shown]
     if left := len(found) - len(shown):
         lines.append(
             _command("notice", "fairtrial", f"{plural(left, 'more trial')} with something to say: see the summary")
@@ -61,11 +62,10 @@ def _kind(trial: Trial) -> str | None:
     return "error"
 
 
-def _annotation(kind: str, trial: Trial) -> str:
+def _annotation(kind: str, name: str, trial: Trial) -> str:
     verdict = trial.verdict
     said = headline(verdict) if verdict else "no verdict was reached"
-    called = trial.task or trial.name or short_id(trial)
-    title = f"{called}: {booked(trial)} → {said}"
+    title = f"{name}: {booked(trial)} → {said}"
     if verdict is None:
         return _command(kind, title, f"Trial {trial.trial} has no verdict.")
     again = f"Run it again: {verdict.answers.retry.value}."

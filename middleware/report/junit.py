@@ -5,7 +5,8 @@ stands beside it, in the failure's `type` and in properties of the case, and cha
 when the blame is infra, or when nobody is blamed and an outside event that may be infra's ended the trial.  A trial of
 unknown outcome is skipped.
 
-**Source:** the JUnit schema of Apache Ant as Jenkins, GitLab and GitHub's readers take it, with `properties` per case.
+**Source:** `junit-10.xsd` of Jenkins' xUnit plugin, which the files are valid by but for the `properties` of a case:
+the schema has them for a suite alone, test runners write them all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.clock import wall_ns_of
 from fairtrial.middleware.core.records import Blame, Outcome, Trial, Verdict
 from fairtrial.middleware.report.sight import sight_line
-from fairtrial.middleware.report.words import booked, headline, printable, short_id
+from fairtrial.middleware.report.words import booked, called, headline, printable
 
 _NOT_XML: Final = re.compile(r"[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 cannot hold, not even as a reference."""
@@ -33,18 +34,20 @@ def junit_xml(name: str, trials: Sequence[Trial]) -> bytes:
     suite = SubElement(root, "testsuite", name=_text(name))
     counts = {"failures": 0, "errors": 0, "skipped": 0}
     total_s = 0.0
+    names = called(trials)
     for trial in trials:
         if trial.outcome in _TALLIED:
             counts[_TALLIED[trial.outcome]] += 1
-        total_s += _case(suite, name, trial)
+        total_s += _case(suite, name, names[trial.trial], trial)
     tallies = {
         "tests": str(len(trials)),
         **{key: str(value) for key, value in counts.items()},
         "time": f"{total_s:.3f}",
     }
-    for element in (root, suite):
-        for key, value in tallies.items():
-            element.set(key, value)
+    for key, value in tallies.items():
+        suite.set(key, value)
+        if key != "skipped":  # which the schema has for a suite alone
+            root.set(key, value)
     if started := min((trial.started for trial in trials if trial.started), default=None):
         suite.set("timestamp", started[:19])
     if nodes := {trial.environment.node for trial in trials if trial.environment.node}:
@@ -54,13 +57,12 @@ def junit_xml(name: str, trials: Sequence[Trial]) -> bytes:
     return text + b"\n"
 
 
-def _case(suite: Element, name: str, trial: Trial) -> float:
+def _case(suite: Element, name: str, called_: str, trial: Trial) -> float:
     """Add one case; how long it took, s."""
     started, ended = wall_ns_of(trial.started), wall_ns_of(trial.ended)
     lasted_s = 0.0 if started is None or ended is None else max(0.0, (ended - started) / 1e9)
-    called = trial.task or trial.name or short_id(trial)
     again = f" (try {trial.try_})" if trial.try_ is not None else ""
-    case = SubElement(suite, "testcase", classname=_text(name), name=_text(called + again), time=f"{lasted_s:.3f}")
+    case = SubElement(suite, "testcase", classname=_text(name), name=_text(called_ + again), time=f"{lasted_s:.3f}")
     properties = SubElement(case, "properties")
     for key, value in case_properties(trial).items():
         SubElement(properties, "property", name=key, value=_text(value))

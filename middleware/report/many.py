@@ -114,13 +114,17 @@ def run_lines(
         if line.standing not in _QUIET:
             groups.setdefault((line.standing, line.why[0]), []).append(line)
     order = sorted(groups, key=lambda key: (_rank(key[0]), -len(groups[key]), key[1] or ""))
-    lines += [_group(key, groups[key]) for key in order[:_MAX_CAUSES]]
-    if rest := order[_MAX_CAUSES:]:
+    unheard = _words(unassigned)
+    most = _MAX_CAUSES - (unheard is not None)
+    lines += [_group(key, groups[key]) for key in order[:most]]
+    if rest := order[most:]:
         lines.append(
             f"  and {plural(sum(len(groups[key]) for key in rest), 'trial')} of {plural(len(rest), 'kind')} more"
         )
     if missing := _unassigned(unassigned):
         lines.append(missing)
+    if unheard is not None:
+        lines.append(unheard)
     which = f" --run {printable(run)}" if run else ""
     if any(line.outcome == Outcome.UNKNOWN for line in trials):
         lines.append(f"  whether they passed, the harness knows: fairtrial import HARNESS PATH{which}")
@@ -145,6 +149,16 @@ def _unassigned(counts: Mapping[str, int]) -> str | None:
     what = [plural(calls, "model call")] if calls else []
     what += [plural(boxes, "container")] if boxes else []
     return f"  {' and '.join(what)} could not be told to be one trial's. {TO_BE_SURE}" if what else None
+
+
+def _words(counts: Mapping[str, int]) -> str | None:
+    """What was said through the control API and is no one trial's."""
+    total, of_run = counts.get("words", 0), counts.get("words.run", 0)
+    if not total:
+        return None
+    whys = [f"{of_run} of the run's own id"] if of_run else []
+    whys += [f"{total - of_run} of a name that fits no one trial"] if total > of_run else []
+    return f"  {plural(total, 'word')} of the control API stayed under the run's own id: {', '.join(whys)}."
 
 
 def _rank(standing: str) -> tuple[int, str]:

@@ -8,14 +8,14 @@ task's name, a claim) is escaped: it makes no heading, link, image, mention or H
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from fairtrial.middleware.core.clock import wall_ns_of
-from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Outcome, Trial, Verdict
+from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Mark, Outcome, Trial, Verdict
 from fairtrial.middleware.report.sight import sight_line
 from fairtrial.middleware.report.tables import connection_rows, step_rows
-from fairtrial.middleware.report.words import at_step, booked, headline, plural, printable, seconds, short_id
+from fairtrial.middleware.report.words import at_step, booked, called, headline, mark_words, plural, printable, seconds
 
 MAX_BYTES: Final = 900_000
 MAX_STEPS: Final = 200
@@ -38,16 +38,17 @@ _MARKS: Final = {
 
 def trial_markdown(trial: Trial, *, max_bytes: int = MAX_BYTES) -> str:
     """One trial whole: verdict, then evidence, steps and what fairtrial changed, each to unfold."""
-    return _fitted([_verdict_block(trial, "##"), *_details(trial)], max_bytes)
+    return _fitted([_verdict_block(trial, _named(trial, called([trial]))), *_details(trial)], max_bytes)
 
 
 def run_markdown(name: str, trials: Sequence[Trial], *, max_bytes: int = MAX_BYTES) -> str:
     """The trials of a run: counts by blame, one row a trial, then each that did not pass, the verdict first."""
     failed = [trial for trial in trials if trial.outcome is not Outcome.PASSED]
-    blocks = [_run_block(name, trials, failed)]
-    blocks += [_verdict_block(trial, "###") for trial in failed]
+    names = called(trials)
+    blocks = [_run_block(name, trials, failed, names)]
+    blocks += [_verdict_block(trial, _named(trial, names), of_many=True) for trial in failed]
     for trial in failed:
-        blocks += _details(trial, of=f"{_called(trial)}: ")
+        blocks += _details(trial, of=f"{_named(trial, names)}: ")
     return _fitted(blocks, max_bytes)
 
 
@@ -87,11 +88,10 @@ def _fitted(blocks: Iterable[str], max_bytes: int) -> str:
 # --- one trial ------------------------------------------------------------------------------------------------------
 
 
-def _called(trial: Trial) -> str:
+def _named(trial: Trial, names: Mapping[str, str]) -> str:
     """The name that people know it by."""
-    name = trial.task or trial.name
     again = f", try {trial.try_}" if trial.try_ is not None else ""
-    return f"{escaped(name, _MAX_NAME) if name else _code(short_id(trial))}{again}"
+    return f"{escaped(names[trial.trial], _MAX_NAME)}{again}"
 
 
 def _lasted(trial: Trial) -> float | None:
@@ -99,12 +99,13 @@ def _lasted(trial: Trial) -> float | None:
     return None if started is None or ended is None else (ended - started) / 1e9
 
 
-def _verdict_block(trial: Trial, level: str) -> str:
+def _verdict_block(trial: Trial, name: str, *, of_many: bool = False) -> str:
     verdict = trial.verdict
+    mark = "⚪" if verdict is None else _MARKS.get(verdict.blame, "⚪")
+    head = f"### {mark} {name}: {escaped(booked(trial))}" if of_many else f"## {mark} {escaped(booked(trial))}"
     if verdict is None:
-        return f"{level} ⚪ {escaped(booked(trial))}: no verdict was reached\n\nTrial {_code(trial.trial)}"
-    mark = _MARKS.get(verdict.blame, "⚪")
-    lines = [f"{level} {mark} {escaped(booked(trial))} → {_headline(verdict)}", "", escaped(verdict.sentence), ""]
+        return f"{head}: no verdict was reached\n\nTrial {_code(trial.trial)}"
+    lines = [f"{head} → {_headline(verdict)}", "", escaped(verdict.sentence), ""]
     ended = verdict.terminated_by
     if ended is not None:
         lines.append(f"- **ended by** {_code(ended.cause)}, {ended.grade.value}{at_step(ended.step)}")
@@ -117,7 +118,7 @@ def _verdict_block(trial: Trial, level: str) -> str:
     lines += [f"- also: {_code(p.cause)}{at_step(p.step)} ({escaped(p.why)})" for p in verdict.present[:5]]
     lasted = _lasted(trial)
     took = f", {seconds(lasted)}" if lasted is not None else ""
-    lines.append(f"- {_called(trial)}{took}, {plural(len(trial.steps), 'step')}, trial {_code(trial.trial)}")
+    lines.append(f"- {name}{took}, {plural(len(trial.steps), 'step')}, trial {_code(trial.trial)}")
     lines.append(f"- {escaped(sight_line(trial.coverage))}")
     return "\n".join(lines)
 
@@ -144,12 +145,20 @@ def _details(trial: Trial, of: str = "") -> Iterable[str]:
         if len(rows) > len(shown):
             title += f", the first {MAX_STEPS}"
         yield _folded(title, _table(shown))
+    if trial.marks:
+        rows = [("at", "step", "said"), *(_said(mark) for mark in trial.marks[:MAX_STEPS])]
+        title = f"{of}said from inside, counts for nothing ({len(trial.marks)})"
+        yield _folded(title, _table(rows))
     if trial.connections:
         rows = [tuple(escaped(cell.strip()) for cell in row) for row in connection_rows(trial.connections)]
         yield _folded(f"{of}{plural(len(trial.connections), 'connection')}", _table(rows[: MAX_STEPS + 1]))
     if trial.mutations:
         changes = [(escaped(m.what, _MAX_NAME), escaped(m.why or "")) for m in trial.mutations]
         yield _folded(f"{of}what fairtrial changed ({len(changes)})", _table([("what", "why"), *changes]))
+
+
+def _said(mark: Mark) -> tuple[str, ...]:
+    return f"{mark.at[11:23]}Z", "" if mark.step is None else str(mark.step), escaped(mark_words(mark))
 
 
 def _folded(title: str, body: str) -> str:
@@ -177,7 +186,7 @@ def _row(cells: Sequence[str]) -> str:
 # --- a run ----------------------------------------------------------------------------------------------------------
 
 
-def _run_block(name: str, trials: Sequence[Trial], failed: Sequence[Trial]) -> str:
+def _run_block(name: str, trials: Sequence[Trial], failed: Sequence[Trial], names: Mapping[str, str]) -> str:
     counts: dict[str, int] = {}
     for trial in failed:
         blame = trial.verdict.blame.value if trial.verdict else "no verdict"
@@ -197,7 +206,7 @@ def _run_block(name: str, trials: Sequence[Trial], failed: Sequence[Trial]) -> s
         ended = verdict.terminated_by if verdict else None
         rows.append(
             (
-                _called(trial),
+                _named(trial, names),
                 escaped(booked(trial)),
                 "" if verdict is None else f"{_MARKS.get(verdict.blame, '⚪')} {_headline(verdict)}",
                 "" if ended is None else _code(ended.cause),

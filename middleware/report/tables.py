@@ -5,6 +5,7 @@ In: cells, or a trial's steps.  Out: lines, no wider than asked where a width is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -47,7 +48,9 @@ def steps_table(trial: Trial, *, width: int | None) -> list[str]:
 def step_rows(trial: Trial) -> list[tuple[str, ...]]:
     """The cells of that table, its head first."""
     guilty = trial.verdict.step if trial.verdict else None
-    return [("step", "call", "tools", "memory peak/ceiling", "events"), *(_row(step, guilty) for step in trial.steps)]
+    said = Counter(mark.step for mark in trial.marks)
+    head = ("step", "call", "tools", "memory peak/ceiling", "events")
+    return [head, *(_row(step, guilty, said[step.index]) for step in trial.steps)]
 
 
 def connection_rows(connections: Sequence[Connection]) -> list[tuple[str, ...]]:
@@ -74,14 +77,14 @@ def _end_cell(one: Connection) -> str:
     return f"{one.closed_by or '?'} {one.close_kind or '?'}{cut}"
 
 
-def _row(step: Step, guilty: int | None) -> tuple[str, ...]:
+def _row(step: Step, guilty: int | None, marks: int) -> tuple[str, ...]:
     mark = "►" if step.index == guilty else " "
     calls = "; ".join(_call_cell(call) for call in step.calls) or "-"
     tools = ", ".join(_tool_cell(tool) for tool in step.tools) or "-"
     # The command's own cgroup is often shared with half the machine; beside a container it tells nothing.
     uses = [use for use in step.containers if use.memory_peak_kind != "shared"] or step.containers
     memory = "; ".join(cell for use in uses if (cell := _memory_cell(use))) or "-"
-    return f" {mark}{step.index:>4}", _cut(calls, 44), _cut(tools, 24), _cut(memory, 32), _events_cell(step)
+    return f" {mark}{step.index:>4}", _cut(calls, 44), _cut(tools, 24), _cut(memory, 32), _events_cell(step, marks)
 
 
 def _cut(text: str, width: int) -> str:
@@ -128,7 +131,7 @@ def _memory_cell(use: ContainerUse) -> str:
     return f"{sign}{size(use.memory_peak)}{ceiling}"
 
 
-def _events_cell(step: Step) -> str:
+def _events_cell(step: Step, marks: int) -> str:
     words: list[str] = []
     for use in step.containers:
         if use.oom_kills:
@@ -139,4 +142,7 @@ def _events_cell(step: Step) -> str:
         if use.cpu_throttled and use.cpu_throttled >= 0.1:
             words.append(f"throttled {seconds(use.cpu_throttled)}")
     words.extend(_BROKEN_OFF[tool.ended_by] for tool in step.tools if tool.ended_by in _BROKEN_OFF)
+    if marks:
+        # Their names stand below: what was only said is not to look like what was seen.
+        words.append(f"said from inside ×{marks}")
     return ", ".join(words)

@@ -16,6 +16,7 @@ from fairtrial.middleware.core.records import (
     Coverage,
     EndedAs,
     Evidence,
+    Mark,
     Mutation,
     Outcome,
     Question,
@@ -29,6 +30,7 @@ from fairtrial.middleware.report.words import (
     because,
     booked,
     headline,
+    mark_words,
     plural,
     printable,
     seconds,
@@ -38,6 +40,7 @@ from fairtrial.middleware.report.words import (
 
 PREFIX: Final = "fairtrial: "
 MAX_EVIDENCE: Final = 12
+MAX_MARKS: Final = 20
 WIDTH: Final = 100
 """Columns where no terminal says how wide it is."""
 _EXIT_0: Final = "The command ended with exit code 0. "
@@ -113,6 +116,8 @@ def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False) ->
         lines += wrapped(f"memory peak: {', '.join(marks)}", width)
     if trial.side_calls:
         lines.append(f"  beside the steps: {_side_calls(trial.side_calls)}")
+    if trial.marks:
+        lines += ["", "SAID FROM INSIDE (the control API); it counts for nothing", *_marks(trial.marks, width)]
     if trial.connections:
         lines += [
             "",
@@ -228,6 +233,15 @@ def _evidence(kind: str, evidence: list[Evidence], width: int) -> list[str]:
         lines += wrapped(text, width, hang=" " * 10)
     if len(evidence) > MAX_EVIDENCE:
         lines.append(f"  … and {len(evidence) - MAX_EVIDENCE} more (--json shows all)")
+    return lines
+
+
+def _marks(marks: list[Mark], width: int) -> list[str]:
+    lines: list[str] = []
+    for mark in marks[:MAX_MARKS]:
+        lines += wrapped(f"{mark.at[11:23]}Z{at_step(mark.step)}: {mark_words(mark)}", width, hang=" " * 10)
+    if len(marks) > MAX_MARKS:
+        lines.append(f"  … and {len(marks) - MAX_MARKS} more (--json shows all)")
     return lines
 
 

@@ -6,8 +6,10 @@ In: numbers and words of records.  Out: plain text, control characters removed w
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
+from collections.abc import Sequence
 
-from fairtrial.middleware.core.records import Blame, Trial, Verdict
+from fairtrial.middleware.core.records import Blame, Mark, Trial, Verdict
 
 
 def printable(text: str) -> str:
@@ -32,6 +34,20 @@ def short_id(trial: Trial) -> str:
     return trial.trial[-12:]
 
 
+def called(trials: Sequence[Trial]) -> dict[str, str]:
+    """What to call each of these, by its id: its task, the same in every run, so that a CI server knows it again.
+
+    Where several share a task (a job's task holds for all that one command started), the trial's own name goes with it.
+    """
+    first = {trial.trial: trial.task or trial.name or short_id(trial) for trial in trials}
+    shared = Counter((first[trial.trial], trial.try_) for trial in trials)
+    for trial in trials:
+        own = trial.name or short_id(trial)
+        if shared[first[trial.trial], trial.try_] > 1 and own != first[trial.trial]:
+            first[trial.trial] += f": {own}"
+    return first
+
+
 def booked(trial: Trial) -> str:
     """What was booked: by the harness whose record was imported, else by the exit status alone."""
     said = next((b for b in trial.booked if b.harness == trial.outcome_source and not b.inside), None)
@@ -43,6 +59,12 @@ def booked(trial: Trial) -> str:
         return trial.outcome.value  # of `serve`, or one of several in a run: it had no command of its own
     how = f"signal {trial.signal}" if trial.signal else f"exit {'?' if trial.exit_code is None else trial.exit_code}"
     return f"{trial.outcome.value} ({how})"
+
+
+def mark_words(mark: Mark) -> str:
+    """A moment that was told from inside: its name, and what was said of it."""
+    text = f": {mark.text}" if mark.text else ""
+    return f"{mark.name}{text}"
 
 
 def _reward(reward: float | None) -> str:

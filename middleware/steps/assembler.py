@@ -65,6 +65,7 @@ from fairtrial.middleware.steps.tools import Span, Tools
 from fairtrial.middleware.steps.tunnels import connections
 from fairtrial.middleware.steps.watched import coverage
 from fairtrial.middleware.steps.window import Windows, container_facts
+from fairtrial.middleware.steps.words import marks
 
 LATE_KILL_NS: Final = 25_000_000
 """A kill counter is read a little after the kill: one that moved this shortly after a call began belongs to the step
@@ -123,6 +124,7 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
     trial = structs.replace(
         _trial(trial_id, own, records, ends, booking),
         side_calls=side_calls,
+        marks=marks(own, lambda at_ns: _step_at(at_ns, starts, ends)),
         connections=connections(placed),
         unassigned=unassigned,
         coverage=coverage(placed, calls, ends.ended_ns),
@@ -348,6 +350,12 @@ def _place(observation: Observation, value: Value, starts: Sequence[int], ends: 
     return Placed(observation=observation, value=value, step=step, phase=phase)
 
 
+def _step_at(at_ns: int, starts: Sequence[int], ends: _Ends) -> int | None:
+    """The step that a moment falls into; None before the first and after the end."""
+    over = ends.ended_ns is not None and at_ns > ends.ended_ns
+    return None if over else bisect_right(starts, at_ns) or None
+
+
 def _told_phase(at: int, value: Value, booking: Booking) -> PhaseName | None:
     """The harness's own phase of a moment.  A model call is the agent's whatever the harness says of the time: a
     verifier's own calls are not told apart yet."""
@@ -444,7 +452,8 @@ def _phases(own: Sequence[_Decoded], ends: _Ends, outcome: Outcome) -> list[Phas
             Phase(name=PhaseName.AGENT, started=rfc3339(first), ended=_time(ended), outcome=booked, source="observed")
         )
     stops = [*ends.stopped.values(), *([ended] if ended is not None else [])]
-    last = own[-1][0].wall_ns if own else None
+    # Not what was told from inside: a harness speaks of a trial when it is long over.
+    last = next((o.wall_ns for o, _ in reversed(own) if o.trust is not Trust.INSIDE), None)
     if stops and last is not None and last > min(stops):
         phases.append(
             Phase(name=PhaseName.TEARDOWN, started=rfc3339(min(stops)), ended=rfc3339(last), source="observed")

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from fairtrial.middleware.steps.chains import chains
@@ -44,6 +44,7 @@ from fairtrial.middleware.steps.units import (
     tool_windows,
     within,
 )
+from fairtrial.middleware.steps.words import told_apart
 
 SLACK_NS: Final = 50_000_000
 """The engine's clock and ours, and the time from a reply's last byte to its command."""
@@ -72,6 +73,10 @@ class Parting:
     """attempt → why: no_identity | twins | fork | contested."""
     stray_containers: dict[str, frozenset[int]]
     """container → the parts that it may belong to (empty: any)."""
+    words: dict[str, int] = field(default_factory=dict[str, int])
+    """Name that the control API was told → the part that it fits (`words.py`)."""
+    stray_words: dict[str, str] = field(default_factory=dict[str, str])
+    """Name → why: unknown | contested | run."""
 
 
 def part(facts: RunFacts, *, named: bool) -> Parting | None:
@@ -362,10 +367,14 @@ class _Parter:
             if self._owner.get(group, group) not in chosen:
                 users = frozenset(order.index(k) for k in self._shared.get(group, ()) if k in chosen)
                 stray_boxes |= {box.id: users for box in boxes}
+        parts = tuple(self._part(key) for key in order)
+        words, stray_words = told_apart(self._facts.words, parts, self._facts)
         return Parting(
-            parts=tuple(self._part(key) for key in order),
+            parts=parts,
             stray_calls={attempt: why for attempt, why in strays.items() if attempt in chats},
             stray_containers=stray_boxes,
+            words=words,
+            stray_words=stray_words,
         )
 
     def _part(self, key: Group) -> Part:

@@ -8,7 +8,9 @@ In: folded calls of one trial, in order.  Out: one role for each.
   a turn of the model's;
 - *compaction*: the same with a longer history, a history that falls back and is not continued, or the last word of a
   conversation that then begins anew, with fewer turns or after a turn that had been answered and was asked otherwise
-  (Claude Code 2.1.197 sums up with all its tools);
+  (Claude Code 2.1.197 sums up with all its tools; 2.1.332 asks so twice where the first summary is none); or a turn
+  that was refused for the length of its prompt, asked otherwise in a conversation that begins with other words and
+  goes no further (2.1.332 cuts the beginning away and asks for a summary);
 - what the client itself says: Codex names its compactions and its subagents;
 - *subagent* as well: a conversation of another client than the agent's own (`kinship.py`), such as a tool's;
 - *step*: everything else.
@@ -115,32 +117,57 @@ def _across_conversations(
         return
     current = threads[0]
     _within_conversation(calls, current, roles)
-    for thread in threads[1:]:
+    for at, thread in enumerate(threads[1:], start=1):
         if calls[current[-1]].started_wall_ns > calls[thread[0]].started_wall_ns:
             for i in thread:
                 roles[i] = "subagent"
             continue
         last = calls[current[-1]]
         began_anew = (calls[thread[0]].request.assistant_turns or 0) < (last.request.assistant_turns or 0)
-        summed_up = began_anew or _asked_beside(calls, current)
-        if named and summed_up and last.completed and not last.reply.tool_calls and len(current) > 1:
-            roles[current[-1]] = "compaction"
+        beside = _asked_beside(calls, current)
+        if named and (began_anew or beside) and last.completed and not last.reply.tool_calls and len(current) > 1:
+            for i in beside or current[-1:]:
+                roles[i] = "compaction"
+        refused = calls[current[-1]]
         current = thread
-        _within_conversation(calls, current, roles)
+        if named and _sums_up(calls, refused, thread, followed=at + 1 < len(threads)):
+            for i in thread:
+                roles[i] = "compaction"
+        else:
+            _within_conversation(calls, current, roles)
 
 
-def _asked_beside(calls: Sequence[FoldedCall], thread: list[int]) -> bool:
-    """Whether the conversation's last call asks for the turn that the one before had been answered, in other words."""
-    if len(thread) < 2:
+def _sums_up(calls: Sequence[FoldedCall], refused: FoldedCall, thread: Sequence[int], *, followed: bool) -> bool:
+    """Whether a conversation does nothing but ask, in other words, for the turn that was refused for its length.
+
+    With a tool call in a reply, a further turn, or the session's last word in it, it is the agent's own.
+    """
+    if refused.completed or "context" not in refused.reply.error_names:
         return False
-    before, last = calls[thread[-2]], calls[thread[-1]]
-    turns = before.request.assistant_turns
-    return (
-        before.completed
-        and turns is not None
-        and turns == last.request.assistant_turns
-        and before.request.message_digests[-1:] != last.request.message_digests[-1:]
-    )
+    wanted = refused.request
+    for i in thread:
+        request, reply = calls[i].request, calls[i].reply
+        if reply.tool_calls or reply.open_tool_calls or not request.message_digests:
+            return False
+        if request.assistant_turns is None or request.assistant_turns > (wanted.assistant_turns or 0):
+            return False
+        if wanted.message_digests[-1:] and wanted.message_digests[-1] in request.message_digests:
+            return False
+    return followed or not any(calls[i].completed for i in thread)
+
+
+def _asked_beside(calls: Sequence[FoldedCall], thread: list[int]) -> list[int]:
+    """The conversation's last calls, as far as they ask in other words for a turn that had been answered before."""
+    turns = calls[thread[-1]].request.assistant_turns
+    start = len(thread)
+    while turns is not None and start and calls[thread[start - 1]].request.assistant_turns == turns:
+        start -= 1
+    first, *others = thread[start:] or [thread[-1]]
+    answered = calls[first]
+    if not answered.completed:
+        return []
+    words = answered.request.message_digests[-1:]
+    return [i for i in others if calls[i].request.message_digests[-1:] != words and not calls[i].reply.tool_calls]
 
 
 def _within_conversation(calls: Sequence[FoldedCall], thread: list[int], roles: list[CallRole]) -> None:

@@ -36,6 +36,7 @@ from fairtrial.middleware.core.observations import (
     Value,
     decode,
 )
+from fairtrial.middleware.steps.words import word_about
 
 MAX_CALLS: Final = 30_000
 MAX_ROWS: Final = 500_000
@@ -49,7 +50,8 @@ _LAST_WORDS_NS: Final = 2_000_000_000
 _EVERYBODYS: Final = (DoorState, CoverageChanged, GapSeen, MutationSeen)
 
 Key = tuple[str, str]
-"""("call" | "container" | "exec" | "named", id): what a row belongs to."""
+"""("call" | "container" | "exec" | "named" | "word", id): what a row belongs to.  Of a word: of whom it
+was said."""
 Row = tuple[str, int]
 """(source id, number)."""
 
@@ -125,6 +127,11 @@ class RunFacts:
     _row_count: int = 0
 
     @property
+    def words(self) -> dict[str, int]:
+        """Name of a trial → how many words of the control API bear it; "": of the run itself."""
+        return {name: len(rows) for (kind, name), rows in self.rows.items() if kind == "word"}
+
+    @property
     def named(self) -> bool:
         """`--run` without `--name` and `--task`: the user says that the command runs trials, not that it is one."""
         said = self.started[1] if self.started is not None else TrialStarted()
@@ -136,6 +143,9 @@ class RunFacts:
             return
         value = decode(observation)
         if value is None:
+            return
+        if (about := word_about(observation, value)) is not None:
+            self._keep(("word", about), observation)
             return
         match value:
             case TrialStarted():
@@ -175,6 +185,8 @@ class RunFacts:
             return "exec", value.exec_id
         if value is None or isinstance(value, HostCounters | TrialStarted):
             return None
+        if (about := word_about(observation, value)) is not None:
+            return "word", about
         if isinstance(value, DoorContainer) and value.container_id is None and value.container_named is not None:
             return "named", value.container_named
         container = _container(observation, value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -195,6 +195,25 @@ def observations_of(database: sqlite3.Connection, trial: str) -> Iterator[Observ
     return _read(database, query, trial)
 
 
+def observations_in_store_order(database: sqlite3.Connection, trial: str) -> Iterator[Observation]:
+    """The same, source by source: nothing is sorted, so the first come at once and none is held."""
+    return _read(database, f"{_ROWS} WHERE k.trial = ? ORDER BY o.source, o.seq", trial)
+
+
+def observations_at(database: sqlite3.Connection, rows: Iterable[tuple[str, int]]) -> Iterator[Observation]:
+    """Single rows by (source id, number); one that is not there, or damaged, is skipped."""
+    query = f"{_ROWS} JOIN sources s ON s.id = o.source WHERE s.source_id = ? AND o.seq = ?"
+    unpacker = Unpacker(database)
+    for key in sorted(rows):
+        yield from _read(database, query, *key, unpacker=unpacker)
+
+
+def count_of(database: sqlite3.Connection, trial: str) -> int:
+    """How many observations of one trial there are."""
+    query = "SELECT count(*) FROM observations o JOIN trial_keys k ON k.id = o.trial WHERE k.trial = ?"
+    return int(database.execute(query, (trial,)).fetchone()[0])
+
+
 def assign(database: sqlite3.Connection, rows: Mapping[str, Sequence[tuple[str, int]]]) -> None:
     """Say whose rows are, now that a run was parted: trial → its (source id, number).
 
@@ -234,8 +253,10 @@ _ROWS: Final = (
 )
 
 
-def _read(database: sqlite3.Connection, query: str, *values: str) -> Iterator[Observation]:
-    unpacker = Unpacker(database)
+def _read(
+    database: sqlite3.Connection, query: str, *values: str | int, unpacker: Unpacker | None = None
+) -> Iterator[Observation]:
+    unpacker = unpacker or Unpacker(database)
     for *row, trial in database.execute(query, values):
         try:
             observation = _OBSERVATION.decode(unpacker.body(*row))

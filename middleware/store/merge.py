@@ -23,6 +23,7 @@ from fairtrial.middleware.store.database import (
     open_trial_row,
 )
 from fairtrial.middleware.store.packing import Packer
+from fairtrial.middleware.store.parted_runs import all_parted, remember
 from fairtrial.middleware.store.schema import unpack
 
 
@@ -83,6 +84,8 @@ def _merge_store(database: sqlite3.Connection, source: Path) -> Merged:
                 insert_observation(database, observation, packer=packer)
                 read += 1
             damaged = int(other.execute("SELECT count(*) FROM observations").fetchone()[0]) - read
+            for parted in all_parted(other):
+                remember(database, parted)
             for (body,) in other.execute("SELECT body FROM verdicts ORDER BY trial, revision"):
                 try:
                     trial = msgspec.json.decode(unpack(body), type=Trial)

@@ -52,6 +52,9 @@ STATEMENTS: Final = (
         provider TEXT NOT NULL, model TEXT NOT NULL, signal TEXT NOT NULL, slot INTEGER NOT NULL, counts TEXT NOT NULL,
         PRIMARY KEY (provider, model, signal, slot)) WITHOUT ROWID""",
     "CREATE TABLE IF NOT EXISTS paced (trial TEXT PRIMARY KEY) WITHOUT ROWID",
+    # Added within version 2: runs that were parted into several trials (store/parted_runs.py).
+    """CREATE TABLE IF NOT EXISTS parted (
+        id TEXT PRIMARY KEY, name TEXT, started_ns INTEGER NOT NULL, body BLOB NOT NULL) WITHOUT ROWID""",
 )
 
 _DICTIONARY: Final = (

@@ -35,6 +35,7 @@ from fairtrial.middleware.store.database import (
     open_trial_row,
 )
 from fairtrial.middleware.store.packing import Packer
+from fairtrial.middleware.store.parted_runs import PartedRow, remember
 
 COMMIT_EVERY_S: Final = 0.2
 UNCOMMITTED_S: Final = 0.5
@@ -80,7 +81,7 @@ class _Barrier:
 
 @dataclass(frozen=True, slots=True)
 class _Assign:
-    run: str
+    run: PartedRow
     rows: Mapping[str, Sequence[tuple[str, int]]]
 
 
@@ -154,8 +155,9 @@ class StoreWriter:
         """Put back rows that somebody else changed or removed; a database file that was removed is made anew."""
         self._queue.put(_Restore(tuple(observations)))
 
-    def assign(self, run: str, rows: Mapping[str, Sequence[tuple[str, int]]]) -> None:
-        """A run turned out to be several trials: trial → its rows (source id, number).  The run's own row goes."""
+    def assign(self, run: PartedRow, rows: Mapping[str, Sequence[tuple[str, int]]]) -> None:
+        """A run turned out to be several trials: trial → its rows (source id, number).  The run's own row goes, and
+        what it was is kept beside."""
         self._queue.put(_Assign(run, rows))
 
     def flush(self, timeout_s: float) -> bool:
@@ -298,7 +300,8 @@ def _insert(database: sqlite3.Connection, row: _Row, trial: str | None, packer: 
         open_trial_row(database, row.trial, owner.pid, owner.boot_id, owner.start_ticks)
     elif isinstance(row, _Assign):
         assign(database, row.rows)
-        forget_trial_row(database, row.run)
+        forget_trial_row(database, row.run.id)
+        remember(database, row.run)
     elif isinstance(row, _Want):
         exports.want(database, row.trial, row.root, row.parent, time.time_ns())
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,15 +62,23 @@ def test_gitlabs_lines_leave_75_and_the_files_that_the_job_keeps(
     project = tmp_path / "project"
     project.mkdir()
     own = {"CI_JOB_ID": f"test-{os.getpid()}", "CI_PROJECT_DIR": str(project), "CI_JOB_NAME": "agent"}
-    variables = {name: Template(value).safe_substitute(own) for name, value in job["variables"].items()}
+    variables = {
+        name: Template(value).safe_substitute(own) for name, value in job["variables"].items() if isinstance(value, str)
+    }
     known = {**variables, **environ, **own}
     ftci_dir = Path(f"/tmp/fairtrial-{own['CI_JOB_ID']}")
     try:
         as_installed(repo_root, ftci_dir, checkouts_own(tmp_path))
+        make = next(line for line in job["before_script"] if not line.startswith("export"))
+        assert make == 'mkdir -m 0700 "$FTCI_DIR"'
+        refused = bash("\n".join(job["before_script"]), known, project)
+        assert "File exists" in refused.stderr  # what somebody else put there is not used
+        job["before_script"] = [line for line in job["before_script"] if line != make]
         # before_script and script are one shell, after_script is another.
         ran = bash("\n".join([*job["before_script"], *job["script"]]), known, project)
         assert ran.returncode == 75, ran.stdout + ran.stderr
         after = bash("\n".join(job["after_script"]), known, project)
+        assert not ftci_dir.exists()
     finally:
         subprocess.run(["rm", "-rf", str(ftci_dir)], check=True)
     assert after.stdout.startswith("## 🟠 failed (exit 1) → **infra, proved**"), after.stderr
@@ -89,8 +98,9 @@ def test_jenkins_step_leaves_75_and_the_files_that_it_archives(
     # The step empties its folder first, so what would be installed is put where the script's own line would find it.
     as_installed(repo_root, tmp_path / "made", checkouts_own(tmp_path))
     script = script.replace(
-        'rm -rf "$FTCI_DIR"', f'rm -rf "$FTCI_DIR"; mkdir -p "$FTCI_DIR"; cp -R {tmp_path}/made/venv "$FTCI_DIR"'
+        'rm -rf "$FTCI_DIR"', f'rm -rf "$FTCI_DIR"; mkdir -p "$FTCI_DIR"; cp -R {tmp_path}/made/venv "$FTCI_DIR"', 1
     )
+    script = script.replace("""'claude -p "$PROMPT"'""", shlex.quote(AGENT))
     known = {**environ, "WORKSPACE": str(workspace), "WORKSPACE_TMP": str(beside), "JOB_NAME": "nightly"}
     ran = bash(script, known, workspace)
     assert ran.returncode == 75, ran.stdout + ran.stderr

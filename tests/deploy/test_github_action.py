@@ -104,6 +104,28 @@ def test_a_pass_is_a_short_summary_without_annotations(
     assert ran.summary.startswith("## ✅ passed (exit 0) → nothing to blame\n")
 
 
+def test_a_harness_with_many_trials_is_told_whole_with_ten_annotations_at_most(
+    repo_root: Path, machine: Machine, executable: str, overloaded: str
+) -> None:
+    """Each by a name of its own in the address, as a harness would; all of them in every file."""
+    names = [f"task-{n}" for n in range(1, 13)]
+    start = f'ANTHROPIC_BASE_URL="$url.$n" {AGENT} --task "$n: make a file." &'
+    command = f"url=$ANTHROPIC_BASE_URL\nfor n in {' '.join(names)}; do {start} done\nwait\nexit 1\n"
+    ran = run_action(repo_root / ACTION, {"command": command, "executable": executable}, with_url(machine, overloaded))
+    assert ran.status != 0, ran.told
+    assert ran.summary.startswith("## Run nightly agent: 0 of 12 trials passed\n"), ran.summary[:2000]
+    assert len(ran.annotations) == 10, ran.annotations
+    assert "3 more trials with something to say" in ran.annotations[-1]
+    kept = ran.artifacts["fairtrial-agent"]
+    assert sorted(path.name for path in kept.iterdir()) == ["junit.xml", "otlp.jsonl", "run.json", "summary.md"]
+    record = json.loads((kept / "run.json").read_text())
+    assert sorted(one["name"] for one in record["trials"]) == sorted(names)
+    cases = ET.parse(kept / "junit.xml").iter("testcase")
+    assert sorted(case.attrib["name"] for case in cases) == sorted(f"agent: {name}" for name in names)
+    spans = (kept / "otlp.jsonl").read_text()
+    assert all(one["trial"] in spans for one in record["trials"])
+
+
 def test_no_input_of_ours_reaches_the_agent_and_its_text_is_never_code(
     repo_root: Path, machine: Machine, executable: str
 ) -> None:

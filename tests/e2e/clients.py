@@ -218,8 +218,11 @@ def opencode_command(prompt: str, *, model: str = "standin/stand-in") -> list[st
     return [str(opencode_program()), "run", "--format", "json", "-m", model, prompt]
 
 
-def gemini_environment(home: Path, base_url: str, **more: str) -> dict[str, str]:
-    """For Gemini CLI, whose way to log in is a setting: it is written into HOME; `base_url` without a version."""
+def gemini_environment(home: Path, base_url: str | None, **more: str) -> dict[str, str]:
+    """For Gemini CLI, whose way to log in is a setting: it is written into HOME; `base_url` without a version.
+
+    None: Google's own address.
+    """
     settings = {
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "privacy": {"usageStatisticsEnabled": False},
@@ -227,8 +230,9 @@ def gemini_environment(home: Path, base_url: str, **more: str) -> dict[str, str]
     }
     (home / ".gemini").mkdir(exist_ok=True)
     (home / ".gemini" / "settings.json").write_text(json.dumps(settings))
-    keys = {"GEMINI_API_KEY": "dummy", "GEMINI_CLI_TRUST_WORKSPACE": "true", "GOOGLE_GEMINI_BASE_URL": base_url}
-    return clean_environment(home, **keys, **more)
+    keys = {"GEMINI_API_KEY": "dummy", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    base = {"GOOGLE_GEMINI_BASE_URL": base_url} if base_url is not None else {}
+    return clean_environment(home, **keys, **base, **more)
 
 
 def gemini_command(prompt: str) -> list[str]:

@@ -1,7 +1,8 @@
-"""A corporate proxy on loopback: CONNECT only, to one place whatever host is asked for, with a login and TLS if asked.
+"""A corporate proxy: CONNECT only, to one place whatever host is asked for, with a login and TLS if asked.
 
-In: a port to splice to, the login that it wants, a certificate for localhost to be reached by https. Out: tunnels, and
-a line per request head in a log file. Run as a process of its own, so that it can stand in another network namespace;
+In: a port (or a unix socket's path) to splice to, others for hosts that are named, the login that it wants, a
+certificate for localhost to be reached by https, the address to listen at (loopback's). Out: tunnels, and a line per
+request head in a log file. Run as a process of its own, so that it can stand in another network namespace;
 `running_proxy` does that.
 """
 
@@ -15,7 +16,7 @@ import os
 import ssl
 import subprocess
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,34 +37,41 @@ class Proxy:
 
 @contextlib.contextmanager
 def running_proxy(
-    target_port: int,
+    target: int | Path,
     folder: Path,
     *,
     login: str | None = None,
     tls: tuple[Path, Path] | None = None,
     command_prefix: Sequence[str] = (),
+    listen: str = "127.0.0.1",
+    routes: Mapping[str, int] | None = None,
 ) -> Generator[Proxy, None, None]:
-    """A proxy that leads every tunnel to 127.0.0.1:target_port. `login` is user:password, `tls` (chain, key)."""
+    """A proxy that leads every tunnel to 127.0.0.1:target, or to a unix socket.
+
+    `login` is user:password, `tls` (chain, key); `routes`: other ports, by the host that is asked for.
+    """
     log = folder / "proxy.log"
     log.touch()
-    command = [*command_prefix, sys.executable, "-m", "tests.e2e.corporate", str(target_port), str(log)]
+    command = [*command_prefix, sys.executable, "-m", "tests.e2e.corporate", str(target), str(log)]
     command += [] if login is None else ["--login", login]
     command += [] if tls is None else ["--tls", *map(str, tls)]
+    command += ["--listen", listen, *(f"--route={host}={port}" for host, port in (routes or {}).items())]
     process = subprocess.Popen(
         command, cwd=REPO_ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=dict(os.environ)
     )
     try:
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        yield Proxy(url=f"http://127.0.0.1:{port}" if tls is None else f"https://localhost:{port}", log=log)
+        yield Proxy(url=f"http://{listen}:{port}" if tls is None else f"https://localhost:{port}", log=log)
     finally:
         process.kill()
         process.communicate()
 
 
 class _Proxy:
-    def __init__(self, target_port: int, log: Path, login: str | None) -> None:
-        self._target_port = target_port
+    def __init__(self, target: str, log: Path, login: str | None, routes: Mapping[str, str]) -> None:
+        self._target = target
+        self._routes = routes
         self._log = log
         self._wanted = None if login is None else b"Basic " + base64.b64encode(login.encode())
 
@@ -91,7 +99,12 @@ class _Proxy:
             )
             await writer.drain()
             return
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        host = first.split(b" ")[1].rpartition(b":")[0].decode()
+        target = self._routes.get(host, self._target)
+        if target.isdecimal():
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", int(target))
+        else:
+            far_reader, far_writer = await asyncio.open_unix_connection(target)
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
 
@@ -105,21 +118,24 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-async def _main(target_port: int, log: Path, login: str | None, tls: Sequence[str] | None) -> None:
+async def _main(options: argparse.Namespace) -> None:
     context = None
-    if tls is not None:
+    if options.tls is not None:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(*tls)
-    server = await asyncio.start_server(_Proxy(target_port, log, login).serve, "127.0.0.1", 0, ssl=context)
+        context.load_cert_chain(*options.tls)
+    routes = {host: port for host, _, port in (route.rpartition("=") for route in options.route)}
+    proxy = _Proxy(options.target, options.log, options.login, routes)
+    server = await asyncio.start_server(proxy.serve, options.listen, 0, ssl=context)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("target_port", type=int)
+    parser.add_argument("target")
     parser.add_argument("log", type=Path)
     parser.add_argument("--login")
     parser.add_argument("--tls", nargs=2)
-    options = parser.parse_args()
-    asyncio.run(_main(options.target_port, options.log, options.login, options.tls))
+    parser.add_argument("--listen", default="127.0.0.1")
+    parser.add_argument("--route", action="append", default=[])
+    asyncio.run(_main(parser.parse_args()))

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 ARGUMENTS = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
@@ -115,13 +116,14 @@ def _messages(client: Any) -> str:
     raise AssertionError("no final turn")
 
 
-def converse() -> str:
-    """boto3's Converse stream, to a gateway that signs by itself: botocore gives its keys to no plain http."""
+def converse(signed: bool = False) -> str:
+    """boto3's Converse stream. Not signed: to a gateway that signs; botocore gives its keys to no plain http."""
     import boto3
     from botocore import UNSIGNED
     from botocore.config import Config
 
-    client = boto3.client("bedrock-runtime", region_name="eu-west-1", config=Config(signature_version=UNSIGNED))
+    config = None if signed else Config(signature_version=UNSIGNED)
+    client = boto3.client("bedrock-runtime", region_name="eu-west-1", config=config)
     spec = {"name": "bash", "inputSchema": {"json": ARGUMENTS}}
     history: list[Any] = [{"role": "user", "content": [{"text": ASK}]}]
     for _ in range(4):
@@ -144,7 +146,7 @@ def converse() -> str:
     raise AssertionError("no final turn")
 
 
-KINDS = {
+KINDS: dict[str, Callable[[], str]] = {
     "gemini_stream": lambda: gemini(True),
     "gemini_json": lambda: gemini(False),
     "gemini_array": gemini_array,
@@ -152,7 +154,8 @@ KINDS = {
     "ollama_json": lambda: ollama(False),
     "vertex_stream": vertex,
     "bedrock_stream": bedrock,
-    "converse_stream": converse,
+    "converse_stream": lambda: converse(signed=False),
+    "converse_signed": lambda: converse(signed=True),
 }
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """A model server that speaks what the stand-in does not: Gemini, Ollama, Vertex and Bedrock, as each is streamed.
 
 In: nothing. Out: `running_formats()`, an address and the requests so far. A request whose history holds no tool result
-is answered with one call of the tool `bash`, any other with `FINAL`; every answer counts `USAGE` tokens.
+is answered with one call of the tool `bash` (by the client's own spelling), any other with `FINAL`; every answer counts
+`USAGE` tokens. A token of Google's is given to who asks for one; what is only asked for (GET) is not there.
 """
 
 from __future__ import annotations
@@ -10,15 +11,34 @@ import base64
 import contextlib
 import http.server
 import json
+import socketserver
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import zstandard
+
 FINAL = "Done."
+CHATGPT_ACCOUNT = {
+    "id": "acc-1",
+    "name": "me",
+    "structure": "personal",
+    "plan_type": "pro",
+    "is_deactivated": False,
+    "can_access_with_session": True,
+    "is_fedramp_compliant_workspace": False,
+    "workspace_backend_origin": "https://chatgpt.com",
+    "account_routing_override": "us",
+}
+"""What ChatGPT tells Codex of the account that it is logged in with."""
+TOKEN = "ya29.of-the-stand-in"
+"""What it gives to who logs in as a service account of Google's."""
 USAGE = (26, 7)
 """Input and output tokens of each answer."""
 
@@ -31,18 +51,28 @@ class Running:
     seen: list[tuple[str, list[tuple[str, str]], dict[str, Any]]] = field(default_factory=list)
     cut: bool = False
     """Set: streams end in the middle of their second piece."""
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    """(host, method and path) of the requests that are not model calls."""
 
 
 @contextlib.contextmanager
-def running_formats(*, cut: bool = False) -> Generator[Running, None, None]:
-    """Serve on a loopback port until the block ends."""
+def running_formats(
+    *, cut: bool = False, tls: tuple[Path, Path] | None = None, socket: Path | None = None
+) -> Generator[Running, None, None]:
+    """Serve until the block ends: on a loopback port, or on a unix socket, which is there in any network namespace.
+    `tls`: certificate chain and key."""
     running = Running(url="", cut=cut)
 
     class Handler(_Handler):
         state = running
 
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        running.url = f"http://127.0.0.1:{server.server_address[1]}"
+    with _server(Handler, socket) as server:
+        if socket is None:
+            running.url = f"http{'s' if tls else ''}://127.0.0.1:{server.server_address[1]}"
+        if tls is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(*tls)
+            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -52,18 +82,52 @@ def running_formats(*, cut: bool = False) -> Generator[Running, None, None]:
             thread.join()
 
 
+def _server(handler: type[_Handler], socket: Path | None) -> socketserver.TCPServer:
+    if socket is None:
+        return http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = _UnixServer(str(socket), handler)
+    server.daemon_threads = True
+    return server
+
+
+class _UnixServer(socketserver.ThreadingUnixStreamServer):
+    request_queue_size = 128
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that leaves early is no failure of the server's."""
+
+
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     state: Running
 
+    def do_GET(self) -> None:
+        self.state.asked.append((self.headers["host"], f"GET {self.path}"))
+        if self.path == "/backend-api/wham/accounts/check":
+            self._whole({"accounts": [CHATGPT_ACCOUNT], "default_account_id": CHATGPT_ACCOUNT["id"]})
+        else:
+            self.send_error(426 if "upgrade" in self.headers else 404)
+
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        self.state.seen.append((self.path, self.headers.items(), body))
+        content = self.rfile.read(int(self.headers["content-length"]))
         path, _, query = self.path.partition("?")
+        if path == "/token":
+            self.state.asked.append((self.headers["host"], "POST /token"))
+            self._whole({"access_token": TOKEN, "expires_in": 3600, "token_type": "Bearer"})
+            return
+        if self.headers["content-encoding"] == "zstd":  # Codex with a login of ChatGPT's
+            content = zstandard.ZstdDecompressor().decompressobj().decompress(content)
+        body = json.loads(content)
+        if path.endswith("/mcp"):
+            self.send_error(404)
+            return
+        self.state.seen.append((self.path, self.headers.items(), body))
         told = json.dumps(body)
-        again = any(word in told for word in ('"role": "tool"', "tool_result", "toolResult"))
+        history = json.dumps(body.get("messages"))
+        again = any(word in history for word in ('"role": "tool"', "tool_result", "toolResult"))
         if "contents" in body:  # Gemini, whose programs speak of such words elsewhere
             again = any("functionResponse" in part for content in body["contents"] for part in content["parts"])
+        shell = "Bash" if '"name": "Bash"' in told else "bash"
         if path.endswith(":generateContent"):
             self._whole(gemini(again)[-1])
         elif path.endswith(":streamGenerateContent"):
@@ -81,12 +145,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             else:
                 self._whole(lines[-1] | {"message": lines[0]["message"]})
         elif path.endswith(":streamRawPredict"):
-            events = ((event["type"], json.dumps(event)) for event in messages(again))
+            events = ((event["type"], json.dumps(event)) for event in messages(again, shell))
             self._stream("text/event-stream", (f"event: {kind}\ndata: {text}\n\n".encode() for kind, text in events))
         elif path.endswith("/invoke-with-response-stream"):
-            pieces = [json.dumps(event) for event in bedrock_messages(again)]
+            pieces = [json.dumps(event) for event in bedrock_messages(again, shell)]
             packed = ({"bytes": base64.b64encode(piece.encode()).decode()} for piece in pieces)
             self._stream("application/vnd.amazon.eventstream", (aws_message("chunk", each) for each in packed))
+        elif path.endswith("/responses"):
+            events = ((event["type"], json.dumps(event)) for event in responses(body))
+            self._stream("text/event-stream", (f"event: {kind}\ndata: {text}\n\n".encode() for kind, text in events))
         elif path.endswith("/converse-stream"):
             named = converse(again)
             self._stream("application/vnd.amazon.eventstream", (aws_message(name, each) for name, each in named))
@@ -144,7 +211,7 @@ def ollama(again: bool) -> list[dict[str, Any]]:
     return [{**head, "message": message, "done": False}, {**head, "message": empty, **end, **counted}]
 
 
-def messages(again: bool) -> list[dict[str, Any]]:
+def messages(again: bool, tool: str = "bash") -> list[dict[str, Any]]:
     """The events of Anthropic's stream, as Vertex sends them."""
     message: dict[str, Any] = {
         "id": "msg_vrtx_1",
@@ -159,7 +226,7 @@ def messages(again: bool) -> list[dict[str, Any]]:
     start: dict[str, Any] = {"type": "text", "text": ""}
     delta = {"type": "text_delta", "text": FINAL}
     if not again:
-        start = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {}}
+        start = {"type": "tool_use", "id": "toolu_1", "name": tool, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": '{"command": "echo hello"}'}
     reason = "end_turn" if again else "tool_use"
     return [
@@ -176,10 +243,10 @@ def messages(again: bool) -> list[dict[str, Any]]:
     ]
 
 
-def bedrock_messages(again: bool) -> list[dict[str, Any]]:
+def bedrock_messages(again: bool, tool: str = "bash") -> list[dict[str, Any]]:
     """The same with what Bedrock adds to the last event."""
     metrics = {"inputTokenCount": USAGE[0], "outputTokenCount": USAGE[1], "invocationLatency": 9, "firstByteLatency": 3}
-    *events, last = messages(again)
+    *events, last = messages(again, tool)
     return [*events, {**last, "amazon-bedrock-invocationMetrics": metrics}]
 
 
@@ -195,6 +262,25 @@ def converse(again: bool) -> list[tuple[str, dict[str, Any]]]:
         ("contentBlockStop", {"contentBlockIndex": 0}),
         ("messageStop", {"stopReason": "end_turn" if again else "tool_use"}),
         ("metadata", {"usage": usage, "metrics": {"latencyMs": 9}}),
+    ]
+
+
+def responses(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The events of OpenAI's Responses that a client acts by."""
+    again = any(item.get("type") == "function_call_output" for item in body["input"])
+    item: dict[str, Any] = {"type": "message", "id": "msg_1", "role": "assistant"}
+    item["content"] = [{"type": "output_text", "text": FINAL, "annotations": []}]
+    if not again:
+        arguments = json.dumps({"cmd": "echo hello", "command": "echo hello"})
+        name = next(t["name"] for t in body["tools"] if t.get("name") in ("exec_command", "shell_command"))
+        item = {"type": "function_call", "id": "fc_1", "call_id": "c_1", "name": name, "arguments": arguments}
+    usage = {"input_tokens": USAGE[0], "output_tokens": USAGE[1], "total_tokens": sum(USAGE)}
+    whole = {"id": "resp_1", "object": "response", "model": body["model"], "output": [item], "usage": usage}
+    return [
+        {"type": "response.created", "response": {**whole, "output": [], "usage": None, "status": "in_progress"}},
+        {"type": "response.output_item.added", "output_index": 0, "item": item},
+        {"type": "response.output_item.done", "output_index": 0, "item": item},
+        {"type": "response.completed", "response": {**whole, "status": "completed"}},
     ]
 
 

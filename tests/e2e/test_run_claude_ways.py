@@ -17,7 +17,7 @@ from fairtrial.middleware.demo.standin import running_standin
 from tests.e2e import clients
 from tests.e2e.under import NO_DOCKER, Under, missed, passed, run_under
 
-pytestmark = pytest.mark.usefixtures("claude")
+pytestmark = pytest.mark.usefixtures("claude_line")
 
 KEY = "sk-ant-api03-helper-key-0123456789abcdef"
 LOGIN = "sk-ant-oat01-login-token-0123456789abcdef"
@@ -52,7 +52,7 @@ def kept_text(under: Under) -> bytes:
 
 
 def test_key_helper_hooks_mcp_stream_json_and_a_base_url_with_a_path_work_in_one_run(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str]
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], claude_line: str
 ) -> None:
     (tmp_path / "server.py").write_text(MCP_SERVER)
     helper, hooked = tmp_path / "helper.sh", tmp_path / "hooked"
@@ -64,8 +64,11 @@ def test_key_helper_hooks_mcp_stream_json_and_a_base_url_with_a_path_work_in_one
     (home / ".claude" / "settings.json").write_text(json.dumps(settings))
     servers = {"mcpServers": {"notes": {"command": sys.executable, "args": [str(tmp_path / "server.py")]}}}
     (tmp_path / "mcp.json").write_text(json.dumps(servers))
+    # The newer line offers an MCP server's tools only when they were searched for.
+    search = [Step(tool="ToolSearch", arguments={"query": "select:mcp__notes__add", "max_results": 1})]
     script = [
         shell("echo hello > hello.txt"),
+        *(search if claude_line == "claude-newer" else []),
         Step(tool="mcp__notes__add", arguments={"text": "remember"}),
         say("All done."),
     ]
@@ -87,8 +90,9 @@ def test_key_helper_hooks_mcp_stream_json_and_a_base_url_with_a_path_work_in_one
     sent = {call.header("x-api-key") or call.header("authorization") for call in calls}
     assert len(sent) == 1
     assert None not in sent
-    assert [tool.name for step in under.trial.steps for tool in step.tools] == ["Bash", "mcp__notes__add"]
-    assert [step.calls[0].outcome for step in under.trial.steps] == ["ok"] * 3
+    used = [step.tool for step in script if step.tool]
+    assert [tool.name for step in under.trial.steps for tool in step.tools] == ["Bash", *used]
+    assert [step.calls[0].outcome for step in under.trial.steps] == ["ok"] * len(script)
     assert KEY.encode() not in kept_text(under)
 
 

@@ -25,7 +25,11 @@ from tests.e2e.test_standin_clients import FINAL, SCRIPT, claude_result
 from tests.e2e.under import NO_DOCKER, Under, run_under
 
 VIA = ("--via", "connect")
-HOSTS = ("api.anthropic.com", "api.openai.com", "localhost")
+HOSTS = (
+    "api.anthropic.com", "api.openai.com", "localhost", "generativelanguage.googleapis.com", "chatgpt.com",
+    "auth.openai.com", "oauth2.googleapis.com", "us-east5-aiplatform.googleapis.com",
+    "bedrock.eu-west-1.amazonaws.com", "bedrock-runtime.eu-west-1.amazonaws.com",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

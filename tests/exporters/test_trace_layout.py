@@ -8,7 +8,7 @@ import pytest
 from fairtrial.exporters.spans import Link, Span
 from fairtrial.exporters.trace_layout import ATTEMPT_SPANS, NAME_CHARS, STALL_EVENT_S, YES, spans_of, step_numbers
 from fairtrial.middleware.core import semconv
-from fairtrial.middleware.core.records import Attempt, Call, ContainerUse, Phase, PhaseName, Step, Trial
+from fairtrial.middleware.core.records import Attempt, Call, ContainerUse, Mark, Phase, PhaseName, Step, Trial
 from tests.fakes.traced import BEGUN_NS, T0, T1, T3, T4, a_step, a_trial, span_count
 
 
@@ -207,3 +207,20 @@ def test_the_memory_of_a_step_is_its_container_s_where_the_command_s_own_is_shar
     assert (both[semconv.STEP_MEMORY_PEAK], both[semconv.STEP_MEMORY_LIMIT]) == (32 << 20, 32 << 20)
     alone = step_numbers(Step(index=1, started=T1, containers=[own]))
     assert (alone[semconv.STEP_MEMORY_PEAK], alone[semconv.STEP_MEMORY_PEAK_KIND]) == (800 << 20, "shared")
+
+
+def test_what_was_told_from_inside_is_an_event_of_its_step_or_of_the_trial() -> None:
+    marks = [
+        Mark(at=T1, told=T3, name="half", text="of it", step=1),
+        Mark(at=T4, told=T4, name="over"),
+        Mark(at=T4, told=T4, name="odd", step=99),
+    ]
+    spans = spans_of(a_trial(steps=1, marks=marks))
+    told = {span.name: [event for event in span.events if event.name == semconv.EVENT_MARK] for span in spans}
+    assert [event.attributes[semconv.MARK_NAME] for event in told.pop("step")] == ["half"]
+    root = told.pop("trial")
+    assert [event.attributes[semconv.MARK_NAME] for event in root] == ["over", "odd"]
+    assert {str(event.attributes[semconv.MARK_TRUST]) for event in root} == {"inside"}
+    assert not any(told.values())
+    parts = spans_of(a_trial(steps=40, marks=marks), max_spans=60)
+    assert sum(event.name == semconv.EVENT_MARK for span in parts for event in span.events) == 3

@@ -32,6 +32,19 @@ def test_the_name_of_a_run_gives_all_its_trials(home: Path) -> None:
     assert [case.attrib["name"] for case in cases] == ["t1", "t2"]
 
 
+def test_what_a_run_wrote_is_reported_without_a_store(tmp_path: Path) -> None:
+    home, record, empty = tmp_path / "home", tmp_path / "trial.json", tmp_path / "empty"
+    home.mkdir()
+    fairtrial(home, "run", "--task", "filed", "--json", str(record), "--", "sh", "-c", "exit 4")
+    empty.mkdir()
+    said = fairtrial(empty, "report", str(record))
+    assert (said.returncode, said.stdout.splitlines()[0]) == (0, "## ⚪ failed (exit 4) → **indeterminate**")
+    for content, why in (("[1", "is no record"), ('{"schema": "x/1"}', "its schema is 'x/1'"), ("{}", "schema is ''")):
+        record.write_text(content)
+        said = fairtrial(home, "report", str(record))
+        assert (said.returncode, why in said.stderr) == (2, True), said.stderr
+
+
 def test_a_file_is_written_whole_and_one_that_cannot_be_is_said(home: Path, tmp_path: Path) -> None:
     target = tmp_path / "junit.xml"
     assert fairtrial(home, "report", "t1", "--format", "junit", "-o", str(target)).stdout == ""

@@ -132,6 +132,52 @@ def test_an_api_that_fails_for_one_trial_is_the_infra_of_that_one_alone(tmp_path
     assert (good.verdict.terminated_by, good.verdict.present, good.verdict.against) == (None, [], [])
 
 
+def test_a_word_stands_beside_its_trial_and_moves_neither_blame_nor_end(tmp_path: Path) -> None:
+    crowd, silent = Crowd(), Crowd()
+    for each in (crowd, silent):
+        two_with_boxes(each)
+    crowd.said(2.25, "box-a")
+    crowd.said(400, "box-b", outcome="passed")
+    crowd.said(400, "nobody", outcome="failed")
+    crowd.said(400, None)
+    for each in (crowd, silent):
+        each.killed("a", 3.65)
+        each.end(9, oom_kill=8)
+    (tmp_path / "silent").mkdir()
+    one, two = parted(crowd, tmp_path / "store.db")
+    first, second = parted(silent, tmp_path / "silent" / "store.db")
+    assert ([mark.about for mark in one.marks], [mark.step for mark in one.marks]) == (["box-a"], [2])
+    assert ([mark.about for mark in two.marks], one.booked) == ([], [])
+    assert [(each.label, each.inside, each.outcome.value) for each in two.booked] == [("box-b", True, "passed")]
+    for said, unsaid in ((one, first), (two, second)):
+        assert said.verdict is not None
+        assert unsaid.verdict is not None
+        assert (said.outcome, said.ended, said.phases) == (unsaid.outcome, unsaid.ended, unsaid.phases)
+        for field in ("blame", "grade", "cause", "sentence", "terminated_by", "ended_as", "answers"):
+            assert getattr(said.verdict, field) == getattr(unsaid.verdict, field)
+    database = open_database(tmp_path / "store.db", read_only=True)
+    left = [o for o in observations_of(database, ROOT) if o.source == "control"]
+    again = [judged(observations_of(database, each.trial), each.trial, Journal()) for each in (one, two)]
+    database.close()
+    assert len(left) == 2, "what fits none stays with the run"
+    assert [(each.marks, each.booked) for each in again] == [(each.marks, each.booked) for each in (one, two)]
+
+
+def test_words_of_no_trial_are_counted_by_why() -> None:
+    crowd = Crowd()
+    two_with_boxes(crowd)
+    for name in ("box-a", "nobody", "nobody", None):
+        crowd.said(5, name)
+    facts = crowd.facts()
+    parting = part(facts, named=True)
+    assert parting is not None
+    with open(os.devnull, "w") as nowhere:
+        writer = StoreWriter(Path(os.devnull), Journal(nowhere))
+        run = PartedRun(facts, parting, writer=writer, host=Host(), owner=Owner(1, None, None), closed="normal")
+        writer.close()
+    assert run.unassigned == {"words": 3, "words.run": 1, "words.unknown": 2}
+
+
 def test_a_gap_reaches_the_trials_of_its_time_only(tmp_path: Path) -> None:
     crowd = Crowd()
     crowd.talk(1, 2, named="early")

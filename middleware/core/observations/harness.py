@@ -53,6 +53,8 @@ class HarnessOutcome(Value, frozen=True, kw_only=True):
     """What the harness calls the trial, as a digest: the same trial has the same one in every file."""
     label: str
     """The same for people: its trial name, instance or sample."""
+    about: str | None = None
+    """Of a word of the control API: the name of the trial that it was said of; None: of the run's own."""
     task: str | None = None
     run: str | None = None
     """fairtrial's run that it was imported into."""

@@ -1,16 +1,29 @@
 """Compose files: limits of services, in both spellings (`mem_limit`, and `deploy.resources` of the specification).
 
+`${NAME:-default}` counts as its default, and that is said; `extends` is followed inside the file.  Profiles are not
+asked for: a service that a profile leaves out is read like any other.
+
 **Source:** compose specification; Docker Engine: without `--memory-swap` a container may use as much swap as memory.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 from fairtrial.middleware.doctor.declared import Declared, Flag
 from fairtrial.middleware.doctor.kinds.shapes import amount, mapping, table_of
-from fairtrial.middleware.doctor.quantities import docker_bytes, duration_s, number
+from fairtrial.middleware.doctor.quantities import Unknown, docker_bytes, duration_s, number
+
+_READ: Final = frozenset(
+    {
+        "mem_limit", "mem_reservation", "memswap_limit", "cpus", "stop_grace_period", "deploy", "resources", "limits",
+        "reservations", "memory",
+    }
+)  # fmt: skip
+_DEFAULT: Final = re.compile(r"\$\{(\w+):?-([^${}]*)\}")
 
 
 def recognises(name: str, document: Mapping[str, Any]) -> bool:
@@ -22,7 +35,53 @@ def recognises(name: str, document: Mapping[str, Any]) -> bool:
 def read(document: Mapping[str, Any]) -> list[Declared]:
     """One for each service."""
     services = mapping(document.get("services"), "services")
-    return [_service(name, mapping(service, f"services.{name}")) for name, service in services.items()]
+    return [_read(str(name), services) for name in services]
+
+
+def _read(name: str, services: Mapping[str, Any]) -> Declared:
+    flags: list[Flag] = []
+    try:
+        service = _with_defaults(_extended(name, services, flags), flags)
+        read = _service(name, service)
+    except Unknown as reason:
+        return Declared(name=name, limited=False, flags=(*flags, Flag(text=str(reason))))
+    return replace(read, flags=(*flags, *read.flags))
+
+
+def _extended(name: str, services: Mapping[str, Any], flags: list[Flag]) -> Mapping[str, Any]:
+    """A service with what it inherits; tables are joined, its own values count."""
+    service = mapping(services.get(name), f"services.{name}")
+    seen = {name}
+    while (wanted := service.get("extends")) is not None:
+        table = {"service": wanted} if isinstance(wanted, str) else mapping(wanted, f"services.{name}.extends")
+        base = str(table.get("service"))
+        service = {key: value for key, value in service.items() if key != "extends"}
+        if table.get("file") is not None or base in seen or base not in services:
+            where = f"{table['file']}, service {base}" if table.get("file") else f"service {base}"
+            flags.append(Flag(text=f"extends {where}: what is set there is not read here"))
+            break
+        seen.add(base)
+        service = _joined(mapping(services.get(base), f"services.{base}"), service)
+    return service
+
+
+def _joined(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    both = {**base, **own}
+    for key, value in base.items():
+        if isinstance(value, Mapping) and isinstance(own.get(key), Mapping):
+            both[key] = _joined(value, own[key])
+    return both
+
+
+def _with_defaults(value: Any, flags: list[Flag], key: str = "") -> Any:
+    """Every `${NAME:-default}` of what limits a service as its default."""
+    if isinstance(value, Mapping):
+        return {name: _with_defaults(one, flags, str(name)) if name in _READ else one for name, one in value.items()}
+    found = _DEFAULT.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        return value
+    flags.append(Flag(text=f"{key} is {value}: taken as {found[2]}, another where {found[1]} is set"))
+    return found[2]
 
 
 def _service(name: str, service: Mapping[str, Any]) -> Declared:

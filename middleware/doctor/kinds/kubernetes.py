@@ -33,8 +33,9 @@ def read(document: Mapping[str, Any]) -> list[Declared]:
     spec = table_of(document, *path)
     name = str(mapping(document.get("metadata"), "metadata").get("name", document["kind"]))
     times = dict(_times(document, spec))
+    pod = table_of(spec, "resources")
     return [
-        _container(f"{name}/{container.get('name', '?')}", container, times)
+        _container(f"{name}/{container.get('name', '?')}", container, times, pod)
         for key in ("initContainers", "containers")
         for container in rows(spec.get(key), f"{'.'.join(path)}.{key}")
     ]
@@ -53,14 +54,19 @@ def _times(document: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[tup
         yield "termination grace", grace
 
 
-def _container(name: str, container: Mapping[str, Any], times: Mapping[str, float | None]) -> Declared:
-    limits = table_of(container, "resources", "limits")
-    requests = table_of(container, "resources", "requests")
+def _container(
+    name: str, container: Mapping[str, Any], times: Mapping[str, float | None], pod: Mapping[str, Any]
+) -> Declared:
+    """`pod`: resources of the pod as a whole (Kubernetes 1.34 and newer), which its containers share."""
+    flags: list[Flag] = []
+    limits = {**table_of(pod, "limits"), **table_of(container, "resources", "limits")}
+    requests = {**table_of(pod, "requests"), **table_of(container, "resources", "requests")}
+    if pod and "memory" not in table_of(container, "resources", "limits"):
+        flags.append(Flag(text="the pod's own limit counts: all its containers share it"))
     ceiling = amount(limits, "memory", f"{name}.resources.limits", kubernetes_quantity)
     floor = amount(requests, "memory", f"{name}.resources.requests", kubernetes_quantity)
     cpu = amount(limits, "cpu", f"{name}.resources.limits", kubernetes_quantity)
     cpu_floor = amount(requests, "cpu", f"{name}.resources.requests", kubernetes_quantity)
-    flags: list[Flag] = []
     if ceiling is not None and floor is None:
         floor = ceiling
         flags.append(Flag(text="no memory request: Kubernetes takes the limit for it, so floor = ceiling"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from fairtrial.middleware.doctor.quantities import Unreadable
+from fairtrial.middleware.doctor.quantities import Unknown, Unreadable
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ def amount(table: Mapping[str, Any], key: str, where: str, read: Callable[[objec
     if value is None:
         return None
     if isinstance(value, str) and "$" in value:
-        raise Unreadable(f"{where}.{key} is {value!r}: what a variable holds is not known here")
+        raise Unknown(f"{where}.{key} is {value}: known only when it runs")
     try:
         return read(value)
     except ValueError as error:

@@ -24,8 +24,17 @@ from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.core.places import home_folder
 from fairtrial.middleware.relay.environment import Mutation, point_to, split_origin
 from fairtrial.middleware.relay.settings_files import aider, claude, codex, opencode
-from fairtrial.middleware.relay.settings_files.findings import FLAGS, NAMES, Adapted, Findings, Override, ReadText, Tool
-from fairtrial.middleware.relay.settings_files.reading import json_object
+from fairtrial.middleware.relay.settings_files.findings import (
+    FLAGS,
+    NAMES,
+    Adapted,
+    Findings,
+    ListNames,
+    Override,
+    ReadText,
+    Tool,
+)
+from fairtrial.middleware.relay.settings_files.reading import folder_names, json_object
 
 __all__ = ["Adapted", "Findings", "Override", "ReadText", "Tool", "adapt", "find_tool", "inspect"]
 
@@ -41,6 +50,7 @@ _PROGRAMS: Final[Mapping[str, Tool]] = {
 }
 _LAUNCHERS: Final = ("npx", "bunx", "pnpx", "pnpm", "yarn", "dlx", "exec", "x", "node", "bun", "uvx")
 _PREFIXES: Final = ("env", "nice", "ionice", "timeout", "stdbuf", "nohup", "setsid", "sudo", "time", "command")
+_MORE: Final = "one more setting on the agent's command line or in its environment"
 _WRAPPERS: Final = frozenset({*_LAUNCHERS, *_PREFIXES})
 
 
@@ -58,8 +68,15 @@ def find_tool(command: Sequence[str]) -> tuple[Tool, int] | None:
     return None
 
 
-def inspect(command: Sequence[str], environ: Mapping[str, str], cwd: str, *, reader: ReadText) -> Findings:
-    """Read the files that the agent of this command would read.  Unreadable files count as absent."""
+def inspect(
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    cwd: str,
+    *,
+    reader: ReadText,
+    names: ListNames = folder_names,
+) -> Findings:
+    """Read the files that the agent of this command would read.  Unreadable files and folders count as absent."""
     found = find_tool(command)
     if found is None:
         return Findings()
@@ -70,7 +87,7 @@ def inspect(command: Sequence[str], environ: Mapping[str, str], cwd: str, *, rea
         case "aider":
             return aider.find(at, arguments, home, cwd, reader)
         case "claude":
-            return claude.find(at, arguments, environ, home, cwd, reader)
+            return claude.find(at, arguments, environ, home, cwd, reader, names)
         case "codex":
             return codex.find(at, arguments, environ, home, reader)
         case "opencode":
@@ -124,7 +141,7 @@ def _mutations(pointed: Sequence[tuple[Override, str]]) -> tuple[Mutation, ...]:
             old=mask_url(override.url),
             new=mask_url(url),
             why=f"--adapt: {override.path} {'may beat' if override.quiet else 'beats'} the environment",
-            side_effects="one more setting on the agent's command line or in its environment",
+            side_effects=_MORE + (f"; {override.side_effects}" if override.side_effects else ""),
         )
         for override, url in pointed
     )

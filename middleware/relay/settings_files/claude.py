@@ -1,8 +1,9 @@
-"""Claude Code's settings files: user < project < local < `--settings` < managed.
+"""Claude Code's settings files: user < project < local < `--settings` < managed < managed drop-ins, by their names.
 
 In: its arguments, the environment, and files through a callable.  Out: `Findings`; and its arguments with the doors in
 an inline `--settings` of its own.  A login or key command (`apiKeyHelper`) is never touched.
-**Source:** Claude Code settings reference.
+**Source:** Claude Code settings reference; the order was seen with 2.1.197 and 2.1.332
+(`tests/e2e/test_run_claude_settings.py`).
 """
 
 from __future__ import annotations
@@ -14,22 +15,36 @@ from typing import Final
 
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.relay.environment import Note, split_origin
-from fairtrial.middleware.relay.settings_files.findings import Findings, Override, ReadText
+from fairtrial.middleware.relay.settings_files.findings import Findings, ListNames, Override, ReadText
 from fairtrial.middleware.relay.settings_files.reading import json_object, short
 
 _MANAGED: Final = "/etc/claude-code/managed-settings.json"
+_DROP_INS: Final = "/etc/claude-code/managed-settings.d"
+_PROXY: Final = "https_proxy"  # Claude Code looks for the capitals last, so those of a file do not beat ours
+_NETWORK: Final = (
+    _PROXY, "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE",
+    "CLAUDE_CODE_CLIENT_CERT", "CLAUDE_CODE_CLIENT_KEY", "CLAUDE_CODE_CLIENT_KEY_PASSPHRASE",
+)  # fmt: skip
 _CLOUDS: Final = ("CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY")
 
 
 def find(
-    at: int, arguments: Sequence[str], environ: Mapping[str, str], home: str, cwd: str, reader: ReadText
+    at: int,
+    arguments: Sequence[str],
+    environ: Mapping[str, str],
+    home: str,
+    cwd: str,
+    reader: ReadText,
+    names: ListNames,
 ) -> Findings:
     user = os.path.join(environ.get("CLAUDE_CONFIG_DIR") or os.path.join(home, ".claude"), "settings.json")
     own = last_option(arguments, "--settings")
     inline = own is not None and own[1].lstrip().startswith("{")
     asked = last_option(arguments, "--setting-sources")
     sources = None if asked is None else {word.strip() for word in asked[1].split(",")}
-    files: list[tuple[str, str, str | None]] = [("managed", _MANAGED, reader(_MANAGED))]  # the strongest first
+    managed = [os.path.join(_DROP_INS, name) for name in sorted(names(_DROP_INS), reverse=True) if _is_drop_in(name)]
+    # The strongest first.
+    files: list[tuple[str, str, str | None]] = [("managed", path, reader(path)) for path in (*managed, _MANAGED)]
     if own is not None:
         path = os.path.join(cwd, own[1])
         files.append(("flag", "--settings of the command", own[1]) if inline else ("flag", path, reader(path)))
@@ -43,10 +58,18 @@ def find(
     overrides: list[Override] = []
     notes: list[Note] = []
     seen: set[str] = set()
+    network: dict[str, str] = {}
+    proxied: tuple[str, str] | None = None
     for source, path, text in files:
         env = json_object(text).get("env")
         if not isinstance(env, dict):
             continue
+        for key in _NETWORK:
+            value = env.get(key)
+            if isinstance(value, str) and value and key not in network:
+                network[key] = value
+                if key == _PROXY:
+                    proxied = short(path, home), f"env.{key}"
         for key in ("ANTHROPIC_BASE_URL", *_CLOUDS):
             value = env.get(key)
             if not isinstance(value, str) or not value or key in seen:
@@ -82,7 +105,13 @@ def find(
                     why_not=why_not,
                 )
             )
-    return Findings(tool="claude", at=at, overrides=tuple(overrides), notes=tuple(notes))
+    return Findings(
+        tool="claude", at=at, overrides=tuple(overrides), notes=tuple(notes), network=network, proxied=proxied
+    )
+
+
+def _is_drop_in(name: str) -> bool:
+    return name.endswith(".json") and not name.startswith(".")
 
 
 def last_option(arguments: Sequence[str], name: str) -> tuple[int, str] | None:

@@ -1,17 +1,26 @@
 """Codex's configuration: `openai_base_url`, `model_providers.<id>.base_url`, `-c key=value`, and how it is logged in.
 
 In: its arguments, the environment, and files through a callable.  Out: `Findings`.
-**Source:** Codex configuration reference.
+**Source:** Codex configuration reference; for a login with ChatGPT, Codex 0.171.0 itself
+(`tests/e2e/test_run_codex_chatgpt.py`): its calls go to `CHATGPT_URL`, `openai_base_url` moves them with their login,
+`chatgpt_base_url` moves all but them, and OPENAI_API_KEY of the environment changes nothing.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from fairtrial.middleware.relay.environment import DEFAULT_URLS, split_origin
 from fairtrial.middleware.relay.settings_files.findings import Findings, Override, ReadText
 from fairtrial.middleware.relay.settings_files.reading import json_object, short, toml_table
+
+CHATGPT_URL: Final = "https://chatgpt.com/backend-api/codex"
+_WITHOUT: Final = (
+    "Codex leaves out x-openai-account-routing-override, which it sends to ChatGPT's own address for an account that "
+    "is bound to a region"
+)
 
 
 def find(at: int, arguments: Sequence[str], environ: Mapping[str, str], home: str, reader: ReadText) -> Findings:
@@ -70,13 +79,24 @@ def _builtin(
             why_not=why_not,
         )
         return Findings(tool="codex", at=at, overrides=(override,))
-    has_key = bool(environ.get("OPENAI_API_KEY") or environ.get("CODEX_API_KEY") or auth.get("OPENAI_API_KEY"))
-    if auth.get("tokens") and not has_key:
-        # The subscription's tokens are for another host than api.openai.com; a base URL would break the login.
-        why = "Codex is logged in with ChatGPT, whose address is not this variable's; its calls are not seen."
-        return Findings(tool="codex", at=at, leave={"OPENAI_BASE_URL": why})
     if "openai_base_url" in flags:
         return Findings(tool="codex", at=at)
+    if _with_chatgpt(environ, auth):
+        override = Override(
+            tool="codex",
+            path="Codex's login with ChatGPT",
+            key="openai_base_url",
+            url=CHATGPT_URL,
+            door="codex.chatgpt",
+            quiet=True,
+            side_effects=_WITHOUT,
+        )
+        why = (
+            f"Codex is logged in with ChatGPT: its calls go to {CHATGPT_URL} and are not seen. Pass --adapt to have "
+            "them read, or --via connect to have their connections timed."
+        )
+        # The subscription's tokens are for another host than api.openai.com; that base URL would break the login.
+        return Findings(tool="codex", at=at, overrides=(override,), leave={"OPENAI_BASE_URL": why})
     override = Override(
         tool="codex",
         path="Codex's built-in provider",
@@ -86,6 +106,15 @@ def _builtin(
         quiet=True,
     )
     return Findings(tool="codex", at=at, overrides=(override,) if split_origin(override.url) else ())
+
+
+def _with_chatgpt(environ: Mapping[str, str], auth: Mapping[str, object]) -> bool:
+    """Whether the calls bear the login's tokens.  A file that does not say how it is logged in (older Codex) has a key
+    or tokens."""
+    if environ.get("CODEX_API_KEY") or not auth.get("tokens"):
+        return False
+    mode = auth.get("auth_mode")
+    return mode == "chatgpt" if isinstance(mode, str) else not auth.get("OPENAI_API_KEY")
 
 
 def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -5,7 +5,7 @@ In: what the modules beside this one found.  Out: `Findings`, `Override`, and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -14,6 +14,7 @@ from fairtrial.middleware.relay.environment import DoorPlan, Mutation, Note, spl
 
 Tool = Literal["aider", "claude", "codex", "opencode"]
 ReadText = Callable[[str], str | None]
+ListNames = Callable[[str], Sequence[str]]
 
 NAMES: Final[Mapping[Tool, str]] = {
     "aider": "aider",
@@ -35,7 +36,8 @@ class Override:
 
     `key` as the tool spells it; `url` what it holds.  `door` is the name of the door that will stand before it when
     adapted; None when it cannot be adapted, and then `why_not` says why.  `quiet`: perhaps the tool honours the
-    variable (older Codex does), so it is adapted when asked for, but nothing is said.
+    variable (older Codex does), so it is adapted when asked for, but nothing is said.  `side_effects`: what else it
+    changes to be adapted; None: nothing.
     """
 
     tool: Tool
@@ -45,6 +47,7 @@ class Override:
     door: str | None
     why_not: str | None = None
     quiet: bool = False
+    side_effects: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,11 @@ class Findings:
     overrides: tuple[Override, ...] = ()
     notes: tuple[Note, ...] = ()
     leave: Mapping[str, str] = field(default_factory=dict[str, str])
+    network: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Variables of the company's network that a file gives the agent (proxy, CA, client certificate): what it would
+    have used towards its provider, and so what the door uses."""
+    proxied: tuple[str, str] | None = None
+    """(file, key) of a proxy among them that beats the environment."""
 
     def held(self, *, adapt: bool) -> dict[str, str]:
         """Variable -> what a file holds for it, for the doors that stand before it.
@@ -81,6 +89,17 @@ class Findings:
             if override.tool not in {"aider", "claude"} and override.door is not None and found is not None:
                 doors.append(DoorPlan(override.door, found[0]))
         return tuple(doors)
+
+    def past_connect(self) -> list[Note]:
+        """What sends an agent past the door of `--via connect`: a proxy of a file's own."""
+        if self.proxied is None or self.tool is None:
+            return []
+        path, key = self.proxied
+        text = (
+            f"{path} sets {key}, which beats the environment: {NAMES[self.tool]}'s connections will not be seen. Take "
+            f"the key out, and put the proxy into the environment of `fairtrial run`."
+        )
+        return [Note("settings.beats_environment", text, say=True)]
 
     def sentences(self, *, adapt: bool) -> list[Note]:
         """One line for each setting that beats the environment and is not adapted."""

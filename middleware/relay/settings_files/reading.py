@@ -36,6 +36,14 @@ def without_comments(text: str) -> str:
     return re.sub(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])', lambda found: found[1] or "", kept)
 
 
+def folder_names(folder: str) -> list[str]:
+    """The names in a folder, none when it cannot be read."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
 def short(path: str, home: str) -> str:
     return "~" + path[len(home) :] if home != "/" and path.startswith(home.rstrip("/") + "/") else path
 

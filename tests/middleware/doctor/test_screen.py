@@ -42,7 +42,7 @@ def test_a_plain_machine_has_one_line_for_each_thing(environ: dict[str, str], tm
         "traces",
     ):
         assert names.count(name) == 1
-    assert names.count("run would set") == 4
+    assert names.count("run would set") == 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -137,6 +137,7 @@ def engine(tmp_path: Path) -> Iterator[None]:
     """An engine on the socket of `environ`."""
     told = {
         "Version": "99.1",
+        "ApiVersion": "1.51",
         "SecurityOptions": ["name=seccomp", "name=rootless"],
         "CgroupDriver": "systemd",
         "CgroupVersion": "2",
@@ -166,7 +167,9 @@ def test_the_screen_is_one_row_a_finding(environ: dict[str, str], capsys: pytest
     print_findings([Finding("one", "ok", "fine"), Finding("two", "no", "bad\x1b[2J", "mend it")])
     shown = capsys.readouterr().out
     assert "\x1b" not in shown
-    assert shown.splitlines() == ["ok       one  fine", "no       two  bad [2J → mend it"]
+    assert shown.splitlines() == ["ok       one  fine", "no       two  bad [2J → mend it", "look at: two"]
+    print_findings([Finding("one", "ok", "fine"), Finding("two", "no", "not there", "see more", mend=False)])
+    assert capsys.readouterr().out.splitlines()[-1] == "nothing is wrong"
     print_findings([Finding("one", "ok", "word " * 60)])
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert len(first) <= 140

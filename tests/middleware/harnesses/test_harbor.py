@@ -10,7 +10,6 @@ import pytest
 
 from fairtrial.middleware.core.records import EndedAs, Outcome, PhaseName
 from fairtrial.middleware.harnesses.atif import read_trajectory
-from fairtrial.middleware.harnesses.harbor import project_of
 from fairtrial.middleware.wire.redact import digest
 from tests.middleware.harnesses.real import DATA, by_label, read
 
@@ -75,7 +74,7 @@ def test_what_joins_is_the_name_the_compose_project_and_the_sessions() -> None:
     one = read("harbor", "harbor/terminus").booked[0]
     name = one.outcome.label
     assert one.keys.names == {name}
-    assert one.keys.projects == {project_of(f"{name}__env")} == {f"{name.lower()}__env"}
+    assert one.keys.projects == {f"{name.lower()}__env"}
     assert digest(f"{name}__agent") in one.keys.sessions
     assert (one.outcome.model_calls, one.outcome.agent) == (3, "terminus-2")
     assert one.outcome.input_tokens

@@ -60,6 +60,24 @@ def test_64_trials_are_ten_lines_at_most_with_what_can_be_put_right_first() -> N
     assert lines[-1] == "  more: fairtrial trials --run tb2 · fairtrial show NAME"
 
 
+def test_words_that_reached_no_trial_are_said_and_cost_no_other_line() -> None:
+    causes = [f"container.{n}" for n in range(9)]
+    trials = [
+        trial(n, blame=Blame.INFRA, grade=Grade.PROVED, cause=cause, outcome=Outcome.FAILED)
+        for n, cause in enumerate(causes, 1)
+    ]
+    trials += [trial(20)]
+    lines = run_lines(trials, run="tb2", ended="exit 0", unassigned={"attempts": 3, "words": 3, "words.run": 1})
+    assert len(lines) == MAX_LINES
+    assert (
+        "  3 words of the control API stayed under the run's own id: 1 of the run's own id, 2 of a name that fits"
+        in ("\n".join(lines))
+    )
+    assert lines[-1] == "  more: fairtrial trials --run tb2 · fairtrial show NAME"
+    alone = run_lines(trials, run="tb2", ended="exit 0", unassigned={"words": 1, "words.unknown": 1})
+    assert "  1 word of the control API stayed under the run's own id: 1 of a name that fits no one trial." in alone
+
+
 def test_where_nobody_knows_the_outcome_what_ended_a_trial_is_told() -> None:
     lines = run_lines(
         [trial(1, ended_by="model_api.overloaded"), trial(2), trial(3, name=None)],

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from fairtrial.middleware.core.records import Blame, Connection, Outcome
+from fairtrial.middleware.core.records import Blame, Connection, Mark, Outcome
 from fairtrial.middleware.report.markdown import MAX_BYTES, escaped, run_markdown, trial_markdown
 from tests.middleware.report.trials import EVIL, trial
 
@@ -79,3 +79,12 @@ def test_opaque_connections_are_a_table_to_unfold() -> None:
     page = trial_markdown(msgspec.structs.replace(trial(), connections=[Connection(host="a|b", port=443)]))
     assert "<details><summary>1 connection</summary>" in page
     assert "a\\|b:443" in page
+
+
+def test_moments_that_were_told_from_inside_are_a_table_to_unfold_that_says_so() -> None:
+    at = "2026-11-29T10:00:01.500000Z"
+    mark = Mark(at=at, told=at, name="sample.end", text=EVIL, step=1)
+    page = trial_markdown(msgspec.structs.replace(trial(), marks=[mark]))
+    assert "said from inside, counts for nothing (1)" in page
+    assert "| 10:00:01.500Z | 1 | sample.end: " in page
+    assert "://" not in page and "@" not in page and "\x1b" not in page

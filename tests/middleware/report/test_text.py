@@ -19,6 +19,7 @@ from fairtrial.middleware.core.records import (
     FamilyCoverage,
     Gap,
     Grade,
+    Mark,
     Mutation,
     Outcome,
     Present,
@@ -276,3 +277,16 @@ def test_the_containers_from_which_calls_came_are_named() -> None:
     side = [Call(id="4", container_id="d" * 64, role="title")]
     shown = show_lines(msgspec.structs.replace(trial, steps=[step], side_calls=side))
     assert f"  calls came from inside: {printable(boxes[0].name or '')} ×2, {'d' * 12} ×1" in shown
+
+
+def test_moments_that_were_told_from_inside_are_marked_as_such_and_bounded() -> None:
+    at = "2026-11-29T10:00:01.500000Z"
+    marks = [Mark(at=at, told=at, name=f"m{ESCAPE}{n}", text=f"half{ESCAPE}", step=1) for n in range(30)]
+    marks.append(Mark(at=at, told=at, name="last"))
+    text = "\n".join(show_lines(msgspec.structs.replace(failed_trial(), marks=marks)))
+    assert "SAID FROM INSIDE (the control API); it counts for nothing" in text
+    assert "10:00:01.500Z in step 1: m" in text
+    assert "… and 11 more (--json shows all)" in text
+    assert "said from inside ×30" in text
+    assert "\x1b" not in text
+    assert "SAID FROM INSIDE" not in "\n".join(show_lines(failed_trial()))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fairtrial.middleware.report.words import plural, seconds, size, verdict_phrase, wrapped
+from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.report.words import called, plural, seconds, size, verdict_phrase, wrapped
 
 
 @pytest.mark.parametrize(
@@ -35,3 +36,17 @@ def test_a_verdict_has_one_spelling() -> None:
 def test_lines_are_broken_between_words_and_hang() -> None:
     assert wrapped("one two three", 9, hang="    ") == ["  one two", "    three"]
     assert wrapped("an-unbreakable-long-word\x1b", 9) == ["  an-unbreakable-long-word"]
+
+
+def test_a_trial_is_called_by_its_task_and_by_its_own_name_too_where_others_have_that_task() -> None:
+    trials = [
+        Trial(trial="1", task="solo", name="solo__xyz"),
+        Trial(trial="2", task="job", name="a"),
+        Trial(trial="3", task="job", name="b"),
+        Trial(trial="4" * 20, task="job"),
+        Trial(trial="5", task="again", try_=1),
+        Trial(trial="6", task="again", try_=2),
+        Trial(trial="7" * 20),
+    ]
+    names = ["solo", "job: a", "job: b", f"job: {'4' * 12}", "again", "again", "7" * 12]
+    assert list(called(trials).values()) == names

@@ -16,9 +16,11 @@ from fairtrial.middleware.core.observations import (
     DoorState,
     ExecEnded,
     ExecStarted,
+    HarnessOutcome,
     Host,
     HostCounters,
     KernelOomKill,
+    Note,
     Observation,
     OomKill,
     ReplyFacts,
@@ -29,12 +31,18 @@ from fairtrial.middleware.core.observations import (
     TrialStarted,
     Value,
 )
-from fairtrial.middleware.core.records import Victim
+from fairtrial.middleware.core.records import Outcome, Trust, Victim
 from fairtrial.middleware.core.sink import Source
+from fairtrial.middleware.steps.booked import CONTROL
 from fairtrial.middleware.steps.run_facts import RunFacts
+from fairtrial.middleware.steps.words import ABOUT, AT, MARK, NAME
 
 ROOT = "0197bbbb-0000-7000-8000-000000000001"
 EPOCH_NS = 1_790_000_000_000_000_000
+
+
+def _ns(s: float) -> int:
+    return EPOCH_NS + round(s * 1e9)
 
 
 def box_id(letter: str) -> str:
@@ -49,7 +57,14 @@ class Crowd:
         host = Host(name="node-1", boot_id="boot")
         self._sources = {
             name: Source(name, self.observations.append, host=host, trial=ROOT)
-            for name in ("observer", "door.model", "door.docker", "collector.cgroup", "collector.docker_events")
+            for name in (
+                "observer",
+                "door.model",
+                "door.docker",
+                "collector.cgroup",
+                "collector.docker_events",
+                CONTROL,
+            )
         }
         self._sources |= {
             name: Source(f"collector.{name}", self.observations.append, host=host, trial=ROOT)
@@ -134,6 +149,20 @@ class Crowd:
     def stopped(self, name: str, s: float) -> None:
         """The harness's client stops a container by name."""
         self.tell("door.docker", s, DoorContainer(action="stop", container_named=name, status=204))
+
+    def said(self, s: float, about: str | None, *, outcome: str | None = None, at: float | None = None) -> None:
+        """A word of the control API: a mark, or an outcome.  `at`: the moment that the mark tells."""
+        value: Value
+        if outcome is None:
+            told = {NAME: "sample.end", ABOUT: about, AT: None if at is None else _ns(at)}
+            fields: dict[str, object] = {name: each for name, each in told.items() if each is not None}
+            value = Note(event=MARK, text="over", fields=fields)
+        else:
+            label = about or ROOT
+            value = HarnessOutcome(
+                harness=CONTROL, identity=f"control/{label}", label=label, about=about, outcome=Outcome(outcome)
+            )
+        self._sources[CONTROL].emit(value, wall_ns=_ns(s), mono_ns=round(s * 1e9), trust=Trust.INSIDE)
 
     def call(
         self,

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from fairtrial.middleware.core.observations import ReplyFacts
 from fairtrial.middleware.steps.roles import assign_roles
 from tests.middleware.steps.story import Story
 from tests.middleware.steps.test_attempts import folded
@@ -145,6 +146,65 @@ def test_a_turn_asked_again_in_other_words_before_a_history_is_rewritten_is_a_co
     rewritten: dict[str, Any] = {"first_user_digest": "summary", "body_digest": "r"}
     told.attempt(turns=2, message_digests=["summary", "a", "b", "c", "d"], **rewritten)
     assert roles(told) == ["step", "step", "compaction", "step"]
+
+
+def test_a_summary_that_was_asked_for_twice_is_two_compactions() -> None:
+    """As Claude Code 2.1.332 does when the first reply holds no summary: with still other words."""
+    told = Story()
+    told.attempt(turns=0, tools=(("toolu_1", "Bash", None),))
+    told.attempt(turns=1)
+    for words in ("sum it up", "sum it up, in tags"):
+        told.attempt(turns=1, message_digests=["m0", "m1", words], body_digest=words)
+    told.attempt(turns=1, message_digests=["summary", "a", "b"], first_user_digest="summary", body_digest="r")
+    assert roles(told) == ["step", "step", "compaction", "compaction", "step"]
+
+
+def refused(*names: str) -> dict[str, Any]:
+    """A 400 whose error speaks of these things."""
+    facts = ReplyFacts(status=400, error_type="invalid_request_error", error_names=list(names))
+    return {"outcome": "error", "reply": facts}
+
+
+def cut_short(told: Story, *words: str, turns: int = 1, **more: Any) -> None:
+    """A request whose history begins with other words; the model's last turn is the same."""
+    more = {"first_user_digest": "cut", "body_digest": "-".join(words), **more}
+    told.attempt(turns=turns, message_digests=["cut", "m1", *words], **more)
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+def test_what_sums_up_after_a_prompt_too_long_is_a_compaction_whether_it_succeeds_or_not(succeeds: bool) -> None:
+    """As Claude Code 2.1.332 does: the beginning cut away, the same turn asked for in other words, the same again."""
+    told = Story()
+    told.attempt(turns=0, tools=(("toolu_1", "Bash", None),))
+    told.attempt(turns=1, **refused("context"))
+    cut_short(told, "sum it up", **({} if succeeds else refused("context")))
+    cut_short(told, "sum it up", "moved", **({} if succeeds else refused("context")))
+    if succeeds:
+        told.attempt(turns=0, message_digests=["summary"], first_user_digest="summary", body_digest="n0")
+        told.attempt(turns=1, message_digests=["summary", "x", "y"], first_user_digest="summary", body_digest="n1")
+    assert roles(told) == ["step", "step", "compaction", "compaction", *(["step", "step"] if succeeds else [])]
+
+
+@pytest.mark.parametrize(
+    "why",
+    ["refused for something else", "no session", "asked as before", "a tool call", "a further turn", "its last word"],
+)
+def test_what_the_agent_itself_asks_after_a_prompt_too_long_is_a_step(why: str) -> None:
+    """A history that the agent cuts short to go on is no summary: near-misses of the rule above."""
+    told = Story()
+    named: dict[str, Any] = {"session": None, "session_kind": None} if why == "no session" else {}
+    told.attempt(turns=0, tools=(("toolu_1", "Bash", None),), **named)
+    told.attempt(turns=1, **refused(*([] if why == "refused for something else" else ["context"])), **named)
+    words = "m2" if why == "asked as before" else "shorter now"
+    if why == "a tool call":
+        cut_short(told, words, tools=(("toolu_2", "Bash", None),))
+        told.attempt(turns=0, message_digests=["anew"], first_user_digest="anew", body_digest="n0")
+    elif why == "a further turn":
+        cut_short(told, words)
+        cut_short(told, words, "a2", "u3", turns=2, **refused("context"))
+    else:
+        cut_short(told, words, **named, **({} if why == "its last word" else refused("context")))
+    assert set(roles(told)) == {"step"}, roles(told)
 
 
 def test_a_turn_asked_again_in_other_words_that_goes_on_is_a_step() -> None:

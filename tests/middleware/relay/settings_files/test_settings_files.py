@@ -57,6 +57,30 @@ def test_each_of_claude_codes_files_is_said_with_its_key(path: str, shown: str) 
     assert line.text.startswith(f"{shown} sets env.ANTHROPIC_BASE_URL to https://***@gw/x")
 
 
+def test_managed_drop_ins_beat_the_managed_file_and_the_last_of_them_beats_all() -> None:
+    folder = "/etc/claude-code/managed-settings.d"
+    names = ["90-late.json", "10-early.json", ".95-hidden.json", "99-note.txt"]
+    files = {f"{folder}/{name}": _claude_settings(f"https://{name[:2]}/x") for name in names}
+    files["/etc/claude-code/managed-settings.json"] = _claude_settings("https://base/x")
+    for there, strongest in ((names, "90-late.json"), (names[1:], "10-early.json"), (names[2:], None)):
+        found = inspect(["claude"], HOME, "/w", reader=files.get, names={folder: there}.__getitem__)
+        (override,) = found.overrides
+        path = f"{folder}/{strongest}" if strongest else "/etc/claude-code/managed-settings.json"
+        assert (override.path, override.door) == (path, None)
+        assert "Managed settings beat every flag" in (override.why_not or "")
+
+
+def test_the_companys_network_in_a_settings_file_is_what_the_door_goes_by() -> None:
+    weak = json.dumps({"env": {"HTTPS_PROXY": "http://weak:1", "NODE_EXTRA_CA_CERTS": "/ca.pem", "OTHER": "x"}})
+    strong = json.dumps({"env": {"HTTPS_PROXY": "http://strong:1", "NO_PROXY": ""}})
+    findings = look("claude", {"/h/.claude/settings.json": weak, "/w/project/.claude/settings.json": strong})
+    assert findings.network == {"HTTPS_PROXY": "http://strong:1", "NODE_EXTRA_CA_CERTS": "/ca.pem"}
+    assert not findings.past_connect()
+    small = json.dumps({"env": {"https_proxy": "http://small:1"}})
+    (note,) = look("claude", {"/h/.claude/settings.json": small}).past_connect()
+    assert note.text.startswith("~/.claude/settings.json sets env.https_proxy, which beats the environment")
+
+
 def test_the_strongest_of_several_files_counts() -> None:
     files = {
         "/h/.claude/settings.json": _claude_settings("https://user/"),
@@ -199,10 +223,39 @@ def test_codex_without_a_configuration_is_adapted_when_asked_for_and_nothing_is_
     assert not look("codex -c openai_base_url=http://h/v1 exec x", {}).overrides
 
 
-def test_codex_logged_in_with_chatgpt_keeps_its_address() -> None:
-    files = {"/h/.codex/auth.json": json.dumps({"OPENAI_API_KEY": None, "tokens": {"access_token": "x"}})}
-    assert "OPENAI_BASE_URL" in look("codex", files).leave
-    assert not look("codex", files, {"OPENAI_API_KEY": "k"}).leave
+CHATGPT = {"auth_mode": "chatgpt", "OPENAI_API_KEY": None, "tokens": {"access_token": "x"}}
+
+
+def test_codex_logged_in_with_chatgpt_keeps_its_address_unless_it_is_to_be_adapted() -> None:
+    files = {"/h/.codex/auth.json": json.dumps(CHATGPT)}
+    findings = look("codex exec x", files, {"OPENAI_API_KEY": "unused by a login"})
+    assert "--via connect" in findings.leave["OPENAI_BASE_URL"]
+    (door,) = findings.extra_doors()
+    assert door.origin == "https://chatgpt.com"
+    made = adapt(["codex", "exec", "x"], HOME, findings, {"codex.chatgpt": DOOR})
+    assert made.command == ("codex", "-c", f'openai_base_url="{DOOR}/backend-api/codex"', "exec", "x")
+    assert "x-openai-account-routing-override" in (made.mutations[0].side_effects or "")
+
+
+@pytest.mark.parametrize(
+    "auth, environ, login",
+    [
+        (CHATGPT, {}, True),
+        (CHATGPT, {"CODEX_API_KEY": "k"}, False),
+        ({**CHATGPT, "auth_mode": "apikey", "OPENAI_API_KEY": "k"}, {}, False),
+        ({"tokens": {"access_token": "x"}}, {}, True),
+        ({"tokens": {"access_token": "x"}, "OPENAI_API_KEY": "k"}, {}, False),
+        ({"auth_mode": "chatgpt", "tokens": None}, {}, False),
+    ],
+)
+def test_how_codex_is_logged_in_decides_where_its_calls_go(
+    auth: dict[str, object], environ: dict[str, str], login: bool
+) -> None:
+    findings = look("codex exec x", {"/h/.codex/auth.json": json.dumps(auth)}, environ)
+    assert [door.origin for door in findings.extra_doors()] == [
+        "https://chatgpt.com" if login else "https://api.openai.com"
+    ]
+    assert bool(findings.leave) == login
 
 
 _OPENCODE = """
