@@ -217,7 +217,7 @@ def test_a_turn_asked_again_in_other_words_that_goes_on_is_a_step() -> None:
 
 
 def test_a_conversation_that_goes_on_after_a_prompt_too_long_is_no_summary_however_few_its_turns() -> None:
-    """What begins anew has fewer turns than what was refused, and grows: its work.  (Its last word may be a summary.)"""
+    """What begins anew has fewer turns than what was refused, and grows: its work, but perhaps its last word."""
     told = Story()
     for turn in range(5):
         told.attempt(turns=turn)
