@@ -7,6 +7,7 @@ import shlex
 
 import pytest
 
+from fairtrial.middleware.relay.session import relay_settings
 from fairtrial.middleware.relay.settings_files import Findings, adapt, find_tool, inspect
 
 DOOR = "http://127.0.0.1:4000/t/0123456789abcdef0123456789abcdef"
@@ -74,11 +75,23 @@ def test_the_companys_network_in_a_settings_file_is_what_the_door_goes_by() -> N
     weak = json.dumps({"env": {"HTTPS_PROXY": "http://weak:1", "NODE_EXTRA_CA_CERTS": "/ca.pem", "OTHER": "x"}})
     strong = json.dumps({"env": {"HTTPS_PROXY": "http://strong:1", "NO_PROXY": ""}})
     findings = look("claude", {"/h/.claude/settings.json": weak, "/w/project/.claude/settings.json": strong})
-    assert findings.network == {"HTTPS_PROXY": "http://strong:1", "NODE_EXTRA_CA_CERTS": "/ca.pem"}
+    assert findings.network == {"HTTPS_PROXY": "http://strong:1", "NO_PROXY": "", "NODE_EXTRA_CA_CERTS": "/ca.pem"}
     assert not findings.past_connect()
     small = json.dumps({"env": {"https_proxy": "http://small:1"}})
     (note,) = look("claude", {"/h/.claude/settings.json": small}).past_connect()
     assert note.text.startswith("~/.claude/settings.json sets env.https_proxy, which beats the environment")
+
+
+def test_a_proxy_that_the_strongest_file_takes_away_is_nobodys() -> None:
+    """Claude Code 2.1.332 goes straight then, past the proxy of a weaker file or of its environment."""
+    weak, strong = (
+        json.dumps({"env": dict.fromkeys(("HTTPS_PROXY", "https_proxy"), to)}) for to in ("http://weak:1", "")
+    )
+    environ = {"HTTPS_PROXY": "http://own:1", "https_proxy": "http://own:1"}
+    files = {"/h/.claude/settings.json": weak, "/w/project/.claude/settings.json": strong}
+    findings = look("claude", files, environ)
+    assert relay_settings({**environ, **findings.network}).proxy.https_proxy == ""
+    assert not findings.past_connect()
 
 
 def test_the_strongest_of_several_files_counts() -> None:
