@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import signal
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,7 +38,7 @@ from fairtrial.middleware.attribution.rules.oom_whose import Whose, whose
 from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, size, steps
 from fairtrial.middleware.attribution.tool_steps import first_normal_after, last_tool_step
 from fairtrial.middleware.core.causes import CAUSES
-from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Grade, Outcome, PhaseName, Question, Trust
+from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Grade, Outcome, PhaseName, Question, Step, Trust
 from fairtrial.middleware.steps.placed import Placed
 
 SUPPORT_ROLES: Final = frozenset({"agent CLI", "tmux", "exec shell", "main process"})
@@ -458,10 +459,17 @@ def _peak(ctx: Context, group: KillGroup) -> int | None:
 
 
 def _role(ctx: Context, group: KillGroup, pid: int | None) -> str | None:
-    if group.step is None or group.step > len(ctx.case.trial.steps):
+    """What the victim was for; an agent CLI that asked its model again afterwards was none, whatever it was called."""
+    role = _told_role(group, pid, ctx.case.trial.steps)
+    went_on = role == "agent CLI" and any(c.started_ns > group.at_ns for c in ctx.case.main_calls)
+    return None if went_on else role
+
+
+def _told_role(group: KillGroup, pid: int | None, taken: Sequence[Step]) -> str | None:
+    if group.step is None or group.step > len(taken):
         told = [v.victim.role for _, v in group.records if v.victim.pid == pid]
         return told[0] if told else None
-    uses = ctx.case.trial.steps[group.step - 1].containers
+    uses = taken[group.step - 1].containers
     victims = [v for use in uses if use.id == group.container for v in use.oom_victims]
     return next((v.role for v in victims if v.pid == pid and v.role), None)
 
