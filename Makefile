@@ -68,7 +68,7 @@ test: setup
 # What could not be installed is said by tools.sh; the tests that need it are in the list of skips at the end.
 test-all: setup
 	@bash tests/e2e/tools.sh || true
-	@bash tests/e2e/tools.sh harbor claude-newer agent-sdk aider || true
+	@bash tests/e2e/tools.sh harbor inspect engine claude-newer agent-sdk aider || true
 	@FAIRTRIAL_ALL=1 $(BIN)/python -m pytest -rs $(ARGS)
 
 # ARGS: names or families of scenarios, --told, --at-once N

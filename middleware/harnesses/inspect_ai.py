@@ -1,8 +1,9 @@
 """Inspect: evaluation logs, `.json` or `.eval` (a zip), one trial per sample and epoch.
 
-In: a log or a folder of logs.  Out: one `Booked` per sample, joined by request ids, reply ids, `x-irid` call keys and
-tool-call ids.  A score is the scorer's; a sample with an error or a limit has its own word beside it.  Inspect may
-score the text of an API error as an answer: the ids still lead to the calls that failed.
+In: a log or a folder of logs.  Out: one `Booked` per sample, joined by request ids, reply ids, `x-irid` call keys,
+tool-call ids, and the name that our hooks gave its calls.  A score is the scorer's; a sample with an error or a limit
+has its own word beside it.  Inspect may score the text of an API error as an answer: the ids still lead to the calls
+that failed.
 What this module does not do: read transcripts' texts.
 **Source:** inspect-ai 0.3.285, inspect_ai/log/_log.py (log version 2); reference pages harnesses.md 7 and 9.
 """
@@ -22,6 +23,7 @@ from fairtrial.middleware.harnesses.base import Adapter, Booked, Keys, Reading
 from fairtrial.middleware.harnesses.files import MAX_BYTES, Read, parse_json, read_bytes, read_json, shown, wall_ns
 from fairtrial.middleware.harnesses.zipped import UNPACK_ERRORS, salvaged, unpacked
 from fairtrial.middleware.wire.redact import digest
+from fairtrial.middleware.wire.session import TRIAL_HEADER
 
 HARNESS: Final = "inspect"
 _TIME_LIMITS: Final = frozenset({"time", "working"})
@@ -273,13 +275,14 @@ def _keys(sample: _Sample, calls: list[_Event], label: str) -> Keys:
     }
     marks = [e.call.request.extra_headers or {} for e in calls if e.call is not None and e.call.request is not None]
     call_keys = {digest(mark) for headers in marks if isinstance(mark := headers.get("x-irid"), str)}
+    said = {name for headers in marks if isinstance(name := headers.get(TRIAL_HEADER), str)}
     tools = {e.id for e in sample.events or [] if e.event == "tool" and e.id}
     return Keys(
         requests=frozenset(requests),
         responses=frozenset(replies),
         call_keys=frozenset(call_keys),
         tool_calls=frozenset(tools),
-        names=frozenset({label}),
+        names=frozenset({label, *said}),
     )
 
 

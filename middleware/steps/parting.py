@@ -8,10 +8,11 @@ What places a call, the strongest first; what contradicts a stronger mark counts
 2. the name that the client gave, in the path, a header or baggage.  A name that belongs to another container is none;
 3. the client's session, with its subagents;
 4. the conversation (`chains.py`).
-A container belongs to the trial whose calls came from it, whose name it bears, whose compose project it shares, or to
-the one trial that can have asked for all the commands that ran in it (same text, behind the reply, before the next
-turn); the environment of a harness also to the only conversation that never waited for the model while a command was
-started there, or that was alone with it.  One that two trials used is nobody's.
+A container belongs to the trial whose calls came from it, whose name it bears (also as Harbor writes it, where that
+trial has no other container), whose compose project it shares, or to the one trial that can have asked for all the
+commands that ran in it (same text, behind the reply, before the next turn); the environment of a harness also to the
+only conversation that never waited for the model while a command was started there, or that was alone with it.  One
+that two trials used is nobody's.
 
 Several trials there are only when two of them are *sure*: two names; two conversations with containers of their own and
 the same agent (system prompt and tools); two environments of a harness.  With `named` (`--run NAME` says: this command
@@ -30,6 +31,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from fairtrial.middleware.core.names import AGENT, ENVIRONMENT, project_of
 from fairtrial.middleware.steps.chains import chains
 from fairtrial.middleware.steps.run_facts import OWN, BoxFacts, CallFacts, RunFacts
 from fairtrial.middleware.steps.units import (
@@ -107,6 +109,7 @@ class _Parter:
             return None
         self._place(calls)
         self._adopt_subagents()
+        self._join_names()
         self._join_commands()
         self._join_turns()
         self._join_alone()
@@ -218,6 +221,18 @@ class _Parter:
                 del self._units[key]
 
     # --- containers -------------------------------------------------------------------------------------------------
+
+    def _join_names(self) -> None:
+        """Harbor's environment of a trial whose calls from the host bear the trial's name, or its agent's session."""
+        housed = set(self._owner.values())
+        called: dict[str, list[Group]] = {}
+        for key in self._units:
+            if key[0] == "name" and key not in housed:
+                called.setdefault(_harbors(key[1]), []).append(key)
+        for group in self._boxes:
+            keys = called.get(group[1], []) if group[0] == "project" and self._free(group) else []
+            if len(keys) == 1:
+                self._own(group, keys[0])
 
     def _join_commands(self) -> None:
         """A box belongs to the one unit that can have asked for every command in it that anybody asked for."""
@@ -383,8 +398,11 @@ class _Parter:
         ends = [call.ended_ns or call.started_ns for call in unit.calls]
         ends += [self._facts.heard_ns.get(box.id, box.since_ns) for box in boxes]
         starts = [call.started_ns for call in unit.calls] + [box.since_ns for box in boxes]
+        name = key[1] if key[0] == "name" else _name_of(boxes)
+        if name is not None and any(box.project == _harbors(name) for box in boxes):
+            name = name.removesuffix(AGENT)
         return Part(
-            name=key[1] if key[0] == "name" else _name_of(boxes),
+            name=name,
             how={"name": "name", "session": "session", "chain": "history"}.get(key[0], "container"),
             calls=frozenset(call.attempt for call in unit.calls),
             containers=frozenset(box.id for box in boxes),
@@ -395,6 +413,11 @@ class _Parter:
 
 def _box_group(box: BoxFacts) -> Group:
     return ("project", box.project) if box.project else ("box", box.id)
+
+
+def _harbors(name: str) -> str:
+    """The compose project that Harbor gives to the environment of the trial of this name."""
+    return project_of(name.removesuffix(AGENT) + ENVIRONMENT)
 
 
 def _name_of(boxes: list[BoxFacts]) -> str | None:

@@ -4,8 +4,10 @@ What cannot be had is skipped with its reason. The engine and the images live as
 """
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -28,6 +30,40 @@ def docker_engine() -> Iterator[Engine]:
                 yield engine
     except EngineUnavailable as reason:
         pytest.skip(str(reason))
+
+
+def _is_newer(version: str) -> bool:
+    """Whether an engine of this version is one that Inspect's Docker sandbox takes: 24.0.6."""
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", version)
+    return found is not None and tuple(map(int, found.groups())) >= (24, 0, 6)
+
+
+@pytest.fixture(scope="session")
+def newer_engine() -> Iterator[Engine]:
+    """An engine of 24.0.6 or newer: the one named by FAIRTRIAL_TEST_DOCKER, the installed one, or that of tools.sh."""
+    named = os.environ.get("FAIRTRIAL_TEST_DOCKER")
+    installed = shutil.which("dockerd")
+    try:
+        if named and _is_newer(named_engine(named).docker("version", "--format", "{{.Server.Version}}").stdout):
+            yield named_engine(named)
+            return
+        said = [installed, "--version"] if installed else ["true"]
+        told = subprocess.run(said, capture_output=True, text=True, check=False).stdout
+        daemon = installed if installed and _is_newer(told) else str(clients.newer_dockerd())
+        with private_engine(daemon=daemon) as engine:
+            yield engine
+    except (EngineUnavailable, clients.ToolMissing) as reason:
+        pytest.skip(f"no Docker engine of 24.0.6 or newer: {reason}")
+
+
+@pytest.fixture(scope="session")
+def hooks_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder for PYTHONPATH in which fairtrial-hooks is installed, entry points and all."""
+    folder = str(tmp_path_factory.mktemp("hooks"))
+    options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--no-build-isolation", "--target", folder]
+    command = [sys.executable, "-m", "pip", "install", *options, str(clients.REPO_ROOT / "deploy" / "hooks")]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
 
 
 def _image(name: str, engine: Engine) -> str:

@@ -1,13 +1,13 @@
 #!/bin/sh
 # Installs the real harnesses that tests/e2e runs: Claude Code (both lines that npm offers), Codex, opencode and Gemini CLI (npm), mini-swe-agent,
-# Harbor and the SDKs of Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own); and for the Docker door aiodocker (pip) and
-# the docker command's plugins compose and buildx (Debian packages, unpacked, so Linux on amd64 or arm64 with apt).
+# Harbor, Inspect and the SDKs of Gemini, Ollama, Vertex and Bedrock (pip, in venvs of their own); and for the Docker door aiodocker (pip) and
+# the docker command's plugins compose and buildx, and a newer dockerd (Debian packages, unpacked, so Linux on amd64 or arm64 with apt).
 #
 #   tests/e2e/tools.sh [claude] [codex] [opencode] [gemini] [mini] [sdks] [aiodocker] [plugins]
-#                      [harbor] [claude-newer] [agent-sdk] [aider]
+#                      [harbor] [inspect] [engine] [claude-newer] [agent-sdk] [aider]
 #
-# Default: all but the last row (harbor 470 MB, Python 3.12 or 3.13; aider 670 MB, Python 3.12; claude-newer 250 MB, agent-sdk 460 MB),
-# which `make test-all` asks for.
+# Default: all but the last row (harbor 470 MB, Python 3.12 or 3.13; inspect 370 MB, with engine, a dockerd of 26.1, 90 MB unpacked; aider 670 MB,
+# Python 3.12; claude-newer 250 MB, agent-sdk 460 MB), which `make test-all` asks for.
 #
 # Into $FAIRTRIAL_E2E_DIR, else .e2e/ at the top of the repository; nothing outside of it is changed.
 # Idempotent: a tool whose stamp names the wanted version is left alone. Prints one line per tool; what could not be
@@ -26,7 +26,9 @@ LITELLM_VERSION=1.110.2
 SDKS="google-genai==3.6.1 ollama==0.6.3 anthropic[vertex,bedrock]==2.14.0 boto3==1.44.8"
 AIODOCKER_VERSION=0.27.0
 HARBOR_VERSION=0.26.0
+INSPECT="inspect-ai==0.3.285 anthropic==2.14.0 openai==3.57.0"
 PLUGINS="docker-compose=2.26.1-4 docker-buildx=0.13.1+ds1-3"
+ENGINE="docker.io=26.1.5*"
 
 here=$(cd "$(dirname "$0")" && pwd)
 root=${FAIRTRIAL_E2E_DIR:-$here/../../.e2e}
@@ -198,6 +200,23 @@ install_harbor() {
     esac
 }
 
+install_inspect() {
+    if stamped inspect "$INSPECT"; then say "inspect: have $INSPECT"; return; fi
+    python=$(python_to_use)
+    if [ -z "$python" ]; then could_not inspect "no python3 on PATH"; return; fi
+    # shellcheck disable=SC2086 # the list is meant to be split
+    if ! { rm -rf "$root/inspect" && "$python" -m venv "$root/inspect" \
+        && "$root/inspect/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir $INSPECT; } > "$root/log/inspect.log" 2>&1; then
+        could_not inspect "pip install failed: $(tail -n 1 "$root/log/inspect.log") (all of it: $root/log/inspect.log)"
+        return
+    fi
+    if HOME="$root/home" "$root/inspect/bin/python" -c 'import inspect_ai, anthropic, openai' >> "$root/log/inspect.log" 2>&1; then
+        done_with inspect "$INSPECT"
+    else
+        could_not inspect "installed, but does not import (see $root/log/inspect.log)"
+    fi
+}
+
 install_agent_sdk() {
     if stamped agent-sdk "$AGENT_SDK_VERSION"; then say "agent-sdk: have $AGENT_SDK_VERSION"; return; fi
     python=$(python_to_use)
@@ -231,31 +250,52 @@ install_aider() {
     esac
 }
 
-# Debian 12 has neither plugin; those of Debian 13 need nothing that it lacks.  apt works on lists of its own.
-install_plugins() {
-    if stamped plugins "$PLUGINS"; then say "plugins: have $PLUGINS"; return; fi
+# Packages of Debian 13 that need nothing that Debian 12 lacks.  apt works on lists of its own.
+# Usage: unpack_debian STAMP FILE PACKAGE... : FILE is a path in the unpacked packages whose folder goes to $root/STAMP.
+unpack_debian() {
+    stamp=$1 wanted=$2
+    shift 2
     keyring=/usr/share/keyrings/debian-archive-keyring.gpg
     for needed in apt-get dpkg; do
-        command -v $needed >/dev/null 2>&1 || { could_not plugins "$needed is not on PATH"; return; }
+        command -v $needed >/dev/null 2>&1 || { could_not "$stamp" "$needed is not on PATH"; return 1; }
     done
-    [ -f "$keyring" ] || { could_not plugins "$keyring is missing (apt-get install debian-archive-keyring)"; return; }
-    apt=$root/apt
-    rm -rf "$apt" "$root/plugins"
+    [ -f "$keyring" ] || { could_not "$stamp" "$keyring is missing (apt-get install debian-archive-keyring)"; return 1; }
+    apt=$root/apt-$stamp
+    rm -rf "$apt" "${root:?}/$stamp"
     mkdir -p "$apt/etc/apt.conf.d" "$apt/etc/preferences.d" "$apt/state/lists/partial" "$apt/cache/archives/partial" "$apt/x" \
-        "$root/plugins/cli-plugins"
+        "$root/$stamp"
     cp /etc/apt/apt.conf.d/* "$apt/etc/apt.conf.d/" 2>/dev/null
     printf 'deb [signed-by=%s] http://deb.debian.org/debian trixie main\n' "$keyring" > "$apt/etc/sources.list"
     options="-o Dir::Etc=$apt/etc -o Dir::State=$apt/state -o Dir::Cache=$apt/cache -o Dir::State::status=/var/lib/dpkg/status -o APT::Sandbox::User="
-    # shellcheck disable=SC2086 # the lists are meant to be split
-    if ! { apt-get $options update && cd "$apt" && apt-get $options download $PLUGINS \
-        && for package in *.deb; do dpkg -x "$package" x || exit 1; done \
-        && cp x/usr/libexec/docker/cli-plugins/docker-compose x/usr/libexec/docker/cli-plugins/docker-buildx "$root/plugins/cli-plugins/"
-    } > "$root/log/plugins.log" 2>&1; then
-        could_not plugins "apt-get failed: $(tail -n 1 "$root/log/plugins.log") (all of it: $root/log/plugins.log)"
-        return
+    # shellcheck disable=SC2086 # the list is meant to be split
+    if ! { apt-get $options update && (cd "$apt" && apt-get $options download "$@" \
+        && for package in *.deb; do dpkg -x "$package" x || exit 1; done) \
+        && cp -R "$apt/x/$wanted" "$root/$stamp/"
+    } > "$root/log/$stamp.log" 2>&1; then
+        could_not "$stamp" "apt-get failed: $(tail -n 1 "$root/log/$stamp.log") (all of it: $root/log/$stamp.log)"
+        return 1
     fi
     rm -rf "$apt"
+}
+
+# Debian 12 has neither plugin.
+install_plugins() {
+    if stamped plugins "$PLUGINS"; then say "plugins: have $PLUGINS"; return; fi
+    # shellcheck disable=SC2086 # the list is meant to be split
+    unpack_debian plugins usr/libexec/docker/cli-plugins $PLUGINS || return
     done_with plugins "$PLUGINS"
+}
+
+# Inspect's Docker sandbox wants an engine of 24.0.6 or newer, and Debian 12 has 20.10: only the daemon of Debian 13's, which
+# takes the containerd and runc that are installed.
+install_engine() {
+    if stamped engine "$ENGINE"; then say "engine: have $ENGINE"; return; fi
+    unpack_debian engine usr/sbin "$ENGINE" || return
+    found=$("$root/engine/sbin/dockerd" --version 2>&1)
+    case "$found" in
+        "Docker version 26."*) done_with engine "$ENGINE" ;;
+        *) could_not engine "unpacked, but --version answers: $found" ;;
+    esac
 }
 
 [ $# -gt 0 ] || set -- claude codex opencode gemini mini sdks aiodocker plugins
@@ -273,9 +313,11 @@ for tool in "$@"; do
         aiodocker) install_aiodocker ;;
         plugins) install_plugins ;;
         harbor) install_harbor ;;
+        inspect) install_inspect ;;
+        engine) install_engine ;;
         *)
             say "unknown tool: $tool (known: claude, codex, opencode, gemini, mini, sdks, aiodocker, plugins, harbor,"
-            say "  claude-newer, agent-sdk, aider)"
+            say "  inspect, engine, claude-newer, agent-sdk, aider)"
             failed=1
             ;;
     esac

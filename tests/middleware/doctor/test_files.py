@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fairtrial.middleware.doctor.declared import all_flags
 from fairtrial.middleware.doctor.files import FileReport, examine_files, looks_like_files, print_files
-from tests.middleware.test_cli import fairtrial
+from tests.middleware.cli.test_cli import fairtrial
 
 GIB = 1 << 30
 KEYS = re.findall(

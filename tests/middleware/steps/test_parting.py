@@ -316,6 +316,39 @@ def test_an_environment_and_a_conversation_alone_with_each_other_belong_together
     assert (calls(found), boxes(found)) == ([set(one), set(two)], [{box_id("a")}, {box_id("b")}])
 
 
+@pytest.mark.parametrize("suffix", ["", "__agent"])
+def test_an_environment_that_harbor_named_after_a_trial_is_that_of_the_calls_that_bear_its_name(suffix: str) -> None:
+    """terminus-2 twice at one task, the same words, its session in our header: nothing else tells."""
+    crowd = Crowd()
+    for letter in ("a", "b"):
+        crowd.box(letter, 1, until=9, project=f"task__{letter}x1__env")
+    one = crowd.talk(2, 3, named=f"task__Ax1{suffix}", tools=None)
+    two = crowd.talk(2, 3, named=f"task__bX1{suffix}", tools=None)
+    found = parted(crowd)
+    assert (calls(found), boxes(found)) == ([set(one), set(two)], [{box_id("a")}, {box_id("b")}])
+    assert [each.name for each in found.parts] == ["task__Ax1", "task__bX1"]
+    assert found.stray_calls == {} and found.stray_containers == {}
+
+
+def test_a_client_in_one_environment_that_calls_itself_by_anothers_name_gets_nothing_of_that() -> None:
+    crowd = Crowd()
+    a, b = crowd.box("a", 1, until=9, project="task__a__env"), crowd.box("b", 1, until=9, project="task__b__env")
+    thief = crowd.talk(2, 3, inside="b", named="task__a", tools=None)
+    found = parted(crowd)
+    told = {(part.calls, part.containers) for part in found.parts}
+    assert told == {(frozenset(), frozenset({a})), (frozenset(thief), frozenset({b}))}
+
+
+def test_two_names_that_harbor_would_make_one_of_get_no_environment_by_it() -> None:
+    crowd = Crowd()
+    crowd.box("a", 1, until=9, project="task__a__env")
+    crowd.talk(2, 3, named="task__a", tools=None)
+    crowd.talk(2.2, 3, named="task__A", tools=None)
+    found = parted(crowd)
+    assert [len(part.calls) for part in found.parts if part.calls] == [3, 3]
+    assert all(not part.containers for part in found.parts if part.calls)
+
+
 def side_by_side(crowd: Crowd, *, moments: tuple[float, float]) -> list[list[str]]:
     """Harbor's terminus-2 twice: calls of 0.5 s, a command of each `moments` seconds into each turn."""
     told = []

@@ -11,7 +11,7 @@ import sys
 import msgspec
 
 from fairtrial.middleware.analysis.summary import Summary, summed_up
-from fairtrial.middleware.cli_parted import held_before, live_counts
+from fairtrial.middleware.cli.parted import held_before, live_counts
 from fairtrial.middleware.report.summary import Look, Told, summary_lines
 from fairtrial.middleware.report.words import printable
 from fairtrial.middleware.store.database import latest_records

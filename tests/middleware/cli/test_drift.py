@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from fairtrial.middleware.cli import main
-from fairtrial.middleware.cli_drift import show_drift
+from fairtrial.middleware.cli.drift import show_drift
 from fairtrial.middleware.core.records import Attempt, Blame, Call, Step, Trial, Verdict
 from fairtrial.middleware.store.database import insert_trial, open_database
 

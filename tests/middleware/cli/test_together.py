@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS
-from fairtrial.middleware.cli_together import below_list, beside_one, of_run
+from fairtrial.middleware.cli.together import below_list, beside_one, of_run
 from fairtrial.middleware.core.records import Blame, Outcome, Trial
 from fairtrial.middleware.store.database import insert_trial, open_database
 from tests.middleware.attribution.runs import failed_at, trial, whole_at

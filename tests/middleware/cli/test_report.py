@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from tests.middleware.test_cli import fairtrial
+from tests.middleware.cli.test_cli import fairtrial
 
 
 @pytest.fixture(scope="module")
