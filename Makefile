@@ -7,7 +7,7 @@
 #   make test-all the dear tests too: Harbor, aider and others; says what it could not run and why
 #   make e2e      only the tests with real clients                 make lock     write the locked list anew from pyproject.toml
 #   make matrix   every cause and look-alike done for real, and what fairtrial made of it
-#   make harnesses  docs/harnesses.md anew, by real runs of some minutes (HARBOR=path/to/harbor for Harbor's rows)
+#   make harnesses  docs/harnesses.md anew, by real runs of half an hour (ARGS="--only 'Harbor, oracle'": those rows, the others stay)
 #   make e2e-tools  the real clients that tests/e2e drives         make jaeger   a Jaeger to look at traces (STORAGE=badger keeps them)
 #   make jaeger-build  only build it, for the tests, where Go is   make clean    remove what these verbs made
 #   make actionlint-build  the linter of GitHub workflows, for the tests, where Go is
@@ -81,9 +81,10 @@ e2e: setup e2e-tools
 e2e-tools: setup
 	@bash tests/e2e/tools.sh
 
-# Harbor needs Python 3.12 or newer, so it lives where its user put it.
+# What tools.sh could not install stands in the page as not run, with the reason.
 harnesses: setup e2e-tools
-	@$(BIN)/python -m tests.e2e.harness_table $(if $(HARBOR),--harbor "$(HARBOR)") $(ARGS) > docs/harnesses.md.new
+	@bash tests/e2e/tools.sh harbor claude-newer inspect engine || true
+	@$(BIN)/python -m tests.e2e.harness_table $(ARGS) > docs/harnesses.md.new
 	@mv docs/harnesses.md.new docs/harnesses.md
 
 # JAEGER_BIN names one that is there already.

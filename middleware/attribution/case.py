@@ -96,6 +96,10 @@ class Case:
         self._begun = False
         self.said_ended_as: EndedAs | None = None
         """How the harness says that the trial ended."""
+        self.told_ended_as: EndedAs | None = None
+        """The same, from a record that the agent could not have written."""
+        self.oracle = False
+        """By such a record the task's own solution ran in the agent's place."""
         self.imported: list[Placed] = []
         """What harnesses booked."""
         self.ended: tuple[Placed, TrialEnded] | None = None
@@ -225,6 +229,9 @@ class Case:
             case HarnessOutcome():
                 self.imported.append(placed)
                 self.said_ended_as = self.said_ended_as or value.ended_as
+                if placed.observation.trust is not Trust.INSIDE:
+                    self.told_ended_as = self.told_ended_as or value.ended_as
+                    self.oracle = self.oracle or value.agent == "oracle"
             case TrialEnded():
                 self.ended = (placed, value)
             case _:

@@ -15,6 +15,7 @@ from fairtrial.middleware.attribution.coverage import MemoryWatch, Watch
 from fairtrial.middleware.attribution.ledger import Book, open_book
 from fairtrial.middleware.attribution.thresholds import Thresholds
 from fairtrial.middleware.attribution.time_limit import Limit, fired
+from fairtrial.middleware.core.records import EndedAs
 from fairtrial.middleware.core.yardsticks import NO_YARDSTICKS, Yardsticks
 from fairtrial.middleware.steps.placed import Assembly
 
@@ -88,5 +89,7 @@ class Context:
         """No step and not a token: what happened outside kept the trial from starting."""
         if self.case.past_door or self.case.unread_answered:
             return False
+        if not self.case.calls and self.case.told_ended_as is EndedAs.AGENT_FINISHED:
+            return False  # an agent that asks no model, such as an oracle
         replies = [a.value.reply for turn in self.turns for a in turn.attempts]
         return not self.ever_completed and not any(r.started_content or r.output_tokens for r in replies)

@@ -57,4 +57,7 @@ def ended_as(ctx: Context, events: list[Event], ended_by: Event | None) -> Ended
         return EndedAs.AGENT_GAVE_UP
     if ended_by is None and trial.exit_code == 0 and ctx.ever_completed:
         return EndedAs.AGENT_FINISHED
+    told = ctx.case.told_ended_as
+    if trial.exit_code == 0 and told is not None and told is not EndedAs.NEVER_RAN:
+        return told  # of its agent, whatever the harness's own status is
     return EndedAs.UNKNOWN

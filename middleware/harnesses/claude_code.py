@@ -227,6 +227,7 @@ def _booked(session: _Session) -> Booked:
     if result is not None and result.is_error:
         status = f"is_error{f' {result.api_error_status}' if result.api_error_status else ''}"
     killed = session.streamed and result is None
+    through = ended if result is not None or failed else None  # the last line of a killed one is not its end
     outcome = HarnessOutcome(
         harness=HARNESS,
         harness_version=session.version,
@@ -239,7 +240,7 @@ def _booked(session: _Session) -> Booked:
         marks=(["no_result"] if killed else []) + (["retried_calls"] if session.retries else []),
         started_ns=started,
         ended_ns=ended,
-        phases=[] if started is None else [BookedPhase(name=PhaseName.AGENT, started_ns=started, ended_ns=ended)],
+        phases=[] if started is None else [BookedPhase(name=PhaseName.AGENT, started_ns=started, ended_ns=through)],
         agent=HARNESS,
         model=session.model,
         model_calls=len(session.responses) or None,

@@ -51,6 +51,7 @@ class _Event(msgspec.Struct):
     event: str | None = None
     timestamp: str | None = None
     id: str | None = None
+    type: object = None
     request_ids: list[_RequestId] | None = None
     call: _RawCall | None = None
 
@@ -332,13 +333,19 @@ def _ended_as(sample: _Sample, limit: str | None) -> EndedAs | None:
 
 
 def _phases(sample: _Sample, started: int | None, ended: int | None) -> list[BookedPhase]:
-    """Before the first model call is set-up; scoring begins after the last call or tool, at the first score event."""
+    """Before the first model call is set-up.
+
+    Scoring begins with the span of the scorers, whose own commands are sandbox events as well; in a log without spans
+    at the first score event after the last call or tool.
+    """
     if started is None:
         return []
     events = [(e.event, at) for e in sample.events or [] if (at := wall_ns(e.timestamp)) is not None]
     first = min((at for kind, at in events if kind == "model"), default=None)
     last = max((at for kind, at in events if kind in {"model", "tool", "sandbox"}), default=None)
     scored = min((at for kind, at in events if kind == "score" and (last is None or at >= last)), default=None)
+    spans = (e for e in sample.events or [] if e.event == "span_begin" and e.type == "scorers")
+    scored = next((at for e in spans if (at := wall_ns(e.timestamp)) is not None), scored)
     if first is None:
         return [BookedPhase(name=PhaseName.AGENT, started_ns=started, ended_ns=scored or ended)]
     phases = [

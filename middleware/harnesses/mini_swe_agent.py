@@ -88,6 +88,8 @@ class _Message(msgspec.Struct):
     role: str | None = None
     extra: _Extra | None = None
     tool_calls: list[_ToolCall] | None = None
+    call_id: str | None = None
+    """Of a tool's result, where the model speaks the Responses API."""
 
 
 class _Trajectory(msgspec.Struct):
@@ -158,9 +160,11 @@ def _booked(value: _Trajectory, file: Path, name: str, *, whole: bool) -> Booked
     replies = [extra.response for extra in extras if extra.response is not None]
     times = [t for extra in extras if (t := from_seconds(extra.timestamp)) is not None]
     calls = [call.id for m in value.messages or [] for call in m.tool_calls or [] if call.id]
+    calls += [m.call_id for m in value.messages or [] if m.call_id]
     label = value.instance_id or file.name.removesuffix(".json").removesuffix(".traj")
     started, ended = min(times, default=None), max(times, default=None)
     status = info.exit_status or None
+    through = ended if status is not None else None  # mini writes the file step by step: one without status goes on
     usages = [reply.usage for reply in replies if reply.usage is not None]
     outcome = HarnessOutcome(
         harness=HARNESS,
@@ -174,7 +178,7 @@ def _booked(value: _Trajectory, file: Path, name: str, *, whole: bool) -> Booked
         errors=[BookedError(type=status[:80])] if status is not None and status not in _LOOP_ENDS else [],
         started_ns=started,
         ended_ns=ended,
-        phases=[] if started is None else [BookedPhase(name=PhaseName.AGENT, started_ns=started, ended_ns=ended)],
+        phases=[] if started is None else [BookedPhase(name=PhaseName.AGENT, started_ns=started, ended_ns=through)],
         time=_limits(info.config),
         model=info.config.model.model_name,
         model_calls=info.model_stats.api_calls,

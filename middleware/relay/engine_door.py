@@ -41,6 +41,7 @@ class EngineDoor:
         self._asked: tuple[DockerDoor, asyncio.Task[str | None]] | None = None
         self._door: DockerDoor | None = None
         """The open door, once it is settled that it stays."""
+        self._inode: tuple[int, int] | None = None
 
     def open(self) -> None:
         """Open the door to the engine that the command would use, and begin to ask whether that engine is there."""
@@ -63,6 +64,7 @@ class EngineDoor:
         except (OSError, ValueError) as error:
             self.notes.append(Note("docker.no_door", f"The Docker door could not be opened: {error}", say=True))
             return
+        self._inode = self._at_path()
         self._asked = door, asyncio.get_running_loop().create_task(door.ping(), name="engine-ping")
 
     async def settle(self) -> dict[str, object] | None:
@@ -97,6 +99,20 @@ class EngineDoor:
         found = self._prepared.docker
         self.mutations = docker.child_changes(self._prepared.environ, door.url, found)
         return found.record()
+
+    def lost(self) -> Note | None:
+        """A word about a door whose socket somebody took away meanwhile: who came later met no engine."""
+        if self._door is None or self._inode is None or self._at_path() == self._inode:
+            return None
+        text = f"The Docker door's socket {self._path} was gone before the command ended: nothing reached the engine."
+        return Note("docker.door_lost", text, say=True)
+
+    def _at_path(self) -> tuple[int, int] | None:
+        try:
+            found = os.lstat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def let_containers_in(self, doors: Sequence[ModelDoor]) -> None:
         """Let agents in containers reach these doors, if there is a Docker door through which they are made."""

@@ -109,6 +109,7 @@ class Session:
         self._workers = _AfterStart()
         self._loop.set_default_executor(self._workers)
         self._loop.set_exception_handler(self._on_loop_error)
+        self._engine_door: EngineDoor | None = None
         self._feed = FeedSender(None, limit_bytes=prepared.config.relay.feed_limit_bytes)
         self._relay = Relay(relay_settings(prepared.network), self._feed)
         self._door_urls: dict[str, str] = {}
@@ -150,7 +151,7 @@ class Session:
     async def _open(self) -> None:
         prepared = self._prepared
         self._relay.add_token(prepared.token, prepared.trial)
-        engine_door = EngineDoor(self._relay, prepared)
+        self._engine_door = engine_door = EngineDoor(self._relay, prepared)
         engine_door.open()  # first, so that the engine answers while the rest is made
         await asyncio.sleep(0)
         proxy = self._open_connect_door() if prepared.options.via == "connect" else None
@@ -372,6 +373,10 @@ class Session:
     async def _finish(self, status: ExitStatus, *, error: str | None = None) -> ExitStatus:
         prepared, link = self._prepared, self._link
         assert link is not None
+        lost = None if self._engine_door is None else self._engine_door.lost()
+        if lost is not None:
+            self._feed.record_json(Kind.NOTE, {"event": lost.event, "text": lost.text})
+            say(lost.text)
         await self._relay.close(prepared.config.relay.close_grace_s)
         ended: dict[str, object] = {
             **status.record(),

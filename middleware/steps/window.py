@@ -307,7 +307,7 @@ def _victims(container: ContainerFacts, events: list[Placed]) -> list[Victim]:
     for one in events:
         if isinstance(one.value, KernelOomKill):
             victim = one.value.victim
-            role = victim.role or victim_role(container, one.value)
+            role = victim.role if victim.role == "outside" else victim_role(container, one.value) or victim.role
             victims.append(Victim(comm=victim.comm, pid=victim.pid, rss=victim.rss, role=role))
     return victims
 
@@ -315,6 +315,7 @@ def _victims(container: ContainerFacts, events: list[Placed]) -> list[Victim]:
 def victim_role(container: ContainerFacts, kill: KernelOomKill) -> str | None:
     """What the killed process was: agent CLI, tmux, main process, exec shell, tool child, or None.
 
+    The collector's own word (`Victim.role`) says where it stood in the tree of processes, not what it was for.
     Judged by pid where the runtime told it, else by the kernel's `comm`, which a process can set for itself: a role
     suggests and never proves.
     """

@@ -263,20 +263,25 @@ def mini_environment(home: Path, docker_host: str, base_url: str | None, **more:
 def mini_command(
     task: str,
     *,
-    image: str,
+    image: str | None,
     trajectory: Path,
     model: str = "openai/stand-in",
+    model_class: str | None = None,
     run_args: Sequence[str] = ("--rm",),
     step_limit: int | None = None,
     options: Sequence[str] = (),
 ) -> list[str]:
-    """mini-swe-agent with its Docker environment.
+    """mini-swe-agent with its Docker environment; without an image with its local one.
 
     `options` are further `-c` values, such as `environment.timeout=5`.
     """
-    command = [str(mini_program()), "-m", model, "--environment-class", "docker", "-y", "--exit-immediately"]
-    command += ["-t", task, "-o", str(trajectory), "-c", "mini.yaml", "-c", f"environment.image={image}"]
-    command += ["-c", f"environment.run_args={json.dumps(list(run_args))}"]
+    where = "docker" if image is not None else "local"
+    command = [str(mini_program()), "-m", model, "--environment-class", where, "-y", "--exit-immediately"]
+    command += ["-t", task, "-o", str(trajectory), "-c", "mini.yaml"]
+    if model_class is not None:
+        command += ["--model-class", model_class]
+    if image is not None:
+        command += ["-c", f"environment.image={image}", "-c", f"environment.run_args={json.dumps(list(run_args))}"]
     if step_limit is not None:
         command += ["-c", f"agent.step_limit={step_limit}"]
     for option in options:

@@ -34,16 +34,28 @@ timeout_sec = 60.0
 environment_mode = "shared"
 collect = []
 [agent]
-timeout_sec = 120.0
+timeout_sec = {{agent_s}}
 [environment]
 network_mode = "public"
 docker_image = "{IMAGE}"
 os = "linux"
 mcp_servers = []
+{{memory}}
 """
-_TEST = """#!/bin/bash
-if grep -q hello /work/hello.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt
-"""
+VERIFY = "if grep -q hello /work/hello.txt; then echo 1; else echo 0; fi > /logs/verifier/reward.txt"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """What a task of ours asks for and allows."""
+
+    verify: str = VERIFY
+    solve: str | None = None
+    """For the oracle."""
+    agent_s: float = 120.0
+    memory_mb: int | None = None
+    tmpfs: str | None = None
+    """As compose writes it, such as `/scratch:size=300m`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +78,14 @@ def typed(*keystrokes: str, done: bool = False) -> Step:
 
 
 def job(
-    agent: str, engine: Engine, folder: Path, base_url: str, *, attempts: int = 1, options: Sequence[str] = ()
+    agent: str,
+    engine: Engine,
+    folder: Path,
+    base_url: str,
+    *,
+    attempts: int = 1,
+    options: Sequence[str] = (),
+    asked: Task | None = None,
 ) -> Job:
     """A job of one task and this agent.  Raises ToolMissing."""
     home, task, results = folder / "home", folder / "task", folder / "jobs"
@@ -74,12 +93,19 @@ def job(
     shutil.copytree(clients.docker_plugins() / "cli-plugins", home / ".docker" / "cli-plugins")
     for part in ("tests", "environment"):
         (task / part).mkdir(parents=True)
-    (task / "task.toml").write_text(_TASK)
+    asked = Task() if asked is None else asked
+    memory = "" if asked.memory_mb is None else f"memory_mb = {asked.memory_mb}"
+    (task / "task.toml").write_text(_TASK.format(agent_s=asked.agent_s, memory=memory))
     (task / "instruction.md").write_text("Write hello into /work/hello.txt.\n")
-    (task / "tests" / "test.sh").write_text(_TEST)
+    _script(task / "tests" / "test.sh", asked.verify)
+    if asked.solve is not None:
+        _script(task / "solution" / "solve.sh", asked.solve)
     more = folder / "more.yaml"
     claude = f"{clients.claude_binary()}:/usr/local/bin/claude:ro"
-    more.write_text(json.dumps({"services": {"main": {"stop_grace_period": "0s", "volumes": [claude]}}}))
+    main: dict[str, object] = {"stop_grace_period": "0s", "volumes": [claude]}
+    if asked.tmpfs is not None:
+        main["tmpfs"] = [asked.tmpfs]
+    more.write_text(json.dumps({"services": {"main": main}}))
     program = str(clients.harbor_program())
     command = [program, "run", "-p", str(task), "-a", agent, "-e", "docker", "-o", str(results), "-q", "--yes"]
     command += ["-k", str(attempts), "-n", str(attempts), "--job-name", "one", "--extra-docker-compose", str(more)]
@@ -94,3 +120,9 @@ def job(
         LITELLM_LOCAL_MODEL_COST_MAP="True",
     )
     return Job((*command, *options), environment, results)
+
+
+def _script(path: Path, line: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/bash\n{line}\n")
+    path.chmod(0o755)

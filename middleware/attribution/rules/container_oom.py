@@ -30,13 +30,14 @@ from bisect import bisect_left
 from dataclasses import dataclass, replace
 from typing import Final
 
-from fairtrial.middleware.attribution.case import ContainerCase, KillGroup, evidence, no, unknown, yes
+from fairtrial.middleware.attribution.case import Case, ContainerCase, KillGroup, evidence, no, unknown, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
+from fairtrial.middleware.attribution.rules.oom_whose import Whose, whose
 from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, size, steps
-from fairtrial.middleware.attribution.tool_steps import first_normal_after
+from fairtrial.middleware.attribution.tool_steps import first_normal_after, last_tool_step
 from fairtrial.middleware.core.causes import CAUSES
-from fairtrial.middleware.core.records import Blame, Evidence, Grade, Outcome, PhaseName, Question, Trust
+from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Grade, Outcome, PhaseName, Question, Trust
 from fairtrial.middleware.steps.placed import Placed
 
 SUPPORT_ROLES: Final = frozenset({"agent CLI", "tmux", "exec shell", "main process"})
@@ -124,13 +125,20 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
             )
         else:
             demand = "Whose demand it was is open."
+    late = _after_last_word(ctx, group)
+    phase = PhaseName.VERIFY if late or container.role == "verifier" else group.phase
+    other = whose(ctx, verifier=phase is PhaseName.VERIFY) if standing is Standing.TERMINAL else None
+    if other is not None and best is not Grade.PROVED:
+        blame, demand = other.blame, other.demand
+    else:
+        other = None
     fact = Grade.PROVED
     if all(p.observation.trust is not Trust.HOST for p in _placed(group)):
         fact = best = Grade.SUSPECTED
     elif container.id == "own" and not _surely_ours(container, group):
         fact = best = Grade.SUSPECTED
         blame = Blame.INFRA
-        demand = "Other processes share this cgroup, so it may have been theirs."
+        demand, other = "Other processes share this cgroup, so it may have been theirs.", None
     k = ctx.thresholds.headroom_k
     facts = {
         "victim": _victim(ctx, group),
@@ -154,7 +162,6 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     hidden = _hidden(container, group)
     if hidden:
         sentence += f" {hidden}"
-    late = _after_last_word(ctx, group)
     if late:
         sentence += " The agent had said its last word by then: what ran after it (verifier or harness) was struck."
     if container.gone is not None and container.gone[1].ended_by == "oom":
@@ -169,19 +176,15 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
         standing=standing,
         ends_call=False,
         step=group.step,
-        phase=PhaseName.VERIFY if late else group.phase,
+        phase=phase,
         at_ns=group.at_ns,
         happened=yes(ids),
         ended_or_distorted=ended,
         outcome_differs=differs,
         sentence=f"{sentence} {demand}".strip(),
-        advice="" if best is Grade.PROVED or blame is Blame.MODEL else fill(cause.advice, given),
+        advice=_advice(cause.advice, given, best=best, blame=blame, other=other),
         why_present=why_present,
-        flips_if=None
-        if best is Grade.PROVED
-        else f"turns to infra, suspected, if k were above the {k:g} of this verdict and above this factor"
-        if blame is Blame.MODEL
-        else _flips_if(given, limit),
+        flips_if=_flips(ctx, given, limit, best=best, blame=blame, other=other),
         fact=fact,
         needs_door=case.trial.steps != [],
         evidence=tuple(_evidence(group, limit, peak, full)),
@@ -204,10 +207,25 @@ def _standing(
         return Standing.DISTORTING, unknown(ids), "the agent went on without the service"
     if case.booked is Outcome.PASSED and case.finished_in_words:
         return Standing.RECOVERED, no(case.main_calls[-1].ids[-1:]), "the agent finished its turn after it"
+    if _finished_later(case, group):
+        return (
+            Standing.RECOVERED,
+            no(case.main_calls[-1].ids[-1:]),
+            "its harness says that it worked on and finished",
+        )
     gap = ctx.watch.door_gap(group.at_ns)
     if gap is not None:
         return Standing.TERMINAL, unknown([*ids, gap.id]), ""
     return Standing.TERMINAL, yes(ids), "the trial went on and ended for another reason"
+
+
+def _finished_later(case: Case, group: KillGroup) -> bool:
+    """A later step had tools, and by its harness's word the agent finished: of the last command, which hands in the
+    work, no result comes back to show it."""
+    last = last_tool_step(case)
+    if last is None or group.step is None or last.index <= group.step or case.trial.exit_code != 0:
+        return False
+    return case.told_ended_as is EndedAs.AGENT_FINISHED and case.booked not in {Outcome.FAILED, Outcome.ERRORED}
 
 
 def _after_last_word(ctx: Context, group: KillGroup) -> bool:
@@ -467,7 +485,22 @@ def _hidden(container: ContainerCase, group: KillGroup) -> str:
     return ""
 
 
-def _flips_if(facts: dict[str, str], limit: int | None) -> str:
+def _advice(template: str, facts: dict[str, str], *, best: Grade, blame: Blame, other: Whose | None) -> str:
+    if other is not None:
+        return other.advice
+    return "" if best is Grade.PROVED or blame is Blame.MODEL else fill(template, facts)
+
+
+def _flips(
+    ctx: Context, facts: dict[str, str], limit: int | None, *, best: Grade, blame: Blame, other: Whose | None
+) -> str | None:
+    if other is not None:
+        return other.flips_if
+    if best is Grade.PROVED:
+        return None
+    if blame is Blame.MODEL:
+        k = ctx.thresholds.headroom_k
+        return f"turns to infra, suspected, if k were above the {k:g} of this verdict and above this factor"
     if limit is None:
         return "turns to infra, proved, if the command, run again with more memory, passes; else to the model"
     return (

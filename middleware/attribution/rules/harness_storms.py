@@ -1,8 +1,9 @@
 """Storms of the harness: asking without end what cannot succeed, and summing up without end.
 
 Recognises: many attempts for one step that no retry can mend (a refusal of the request, the key, the address, or
-`x-should-retry: false`); many that came sooner than the `retry-after` before them asked; whole replies that asked for
-tools, thrown away and asked for again with the same body; compactions in a row with at most one step between them.
+`x-should-retry: false`), also where summaries in between succeed and change nothing; many that came sooner than the
+`retry-after` before them asked; whole replies that asked for tools, thrown away and asked for again with the same body;
+compactions in a row with at most one step between them.
 Deliberately does not: take a long row of 529 for a storm (patience is what a client is for), count calls that sample
 the same question on purpose (their replies are used: the conversation goes on), or call a storm *outside*.
 How it can be wrong: what failed first is somebody's fault as well, so a storm of refusals is only listed beside it; a
@@ -30,6 +31,8 @@ RETRY: Final = CAUSES["harness.retry_storm"]
 COMPACTION: Final = CAUSES["harness.compaction_storm"]
 POINTLESS: Final = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 COMPACTIONS: Final = 3
+_END_NS: Final = 5_000_000_000
+"""So long behind a storm's last refusal the last call of all may have begun."""
 _FEWER: Final = "turns to the operator or the model if what the request was refused for was theirs"
 
 
@@ -47,7 +50,8 @@ def _retries(ctx: Context, trouble: Trouble) -> Event | None:
     early = impatient(trouble.turn.attempts)
     if len(refused) >= max(2.0, ctx.thresholds.storm_attempts):
         # Without the storm the call would have failed all the same: where somebody else has to mend that, it decides.
-        own = trouble.fault.blame is Blame.HARNESS and trouble.standing is Standing.TERMINAL
+        own = trouble.fault.blame is Blame.HARNESS
+        own = own and (trouble.standing is Standing.TERMINAL or _to_the_end(ctx, trouble, refused))
         standing = Standing.TERMINAL if own else Standing.RECOVERED
         return _event(
             trouble, refused, "though no retry could mend it", standing=standing, said="what it asked", own=own
@@ -56,6 +60,19 @@ def _retries(ctx: Context, trouble: Trouble) -> Event | None:
         return None
     why = f"{count(len(early), 'time')} sooner than the reply before had asked to wait"
     return _event(trouble, attempts, why, standing=trouble.standing, said="a later attempt succeeded")
+
+
+def _to_the_end(ctx: Context, trouble: Trouble, refused: Sequence[AttemptSeen]) -> bool:
+    """The storm lasted until the last call, and nothing of that length was ever answered behind its begin: what came
+    whole meanwhile are shorter side calls, such as the summaries of a client that sums up and asks the same again."""
+    length = trouble.turn.calls[-1].request.history_len
+    if length is None or not trouble.turn.main:
+        return False
+    later = [c for c in ctx.case.calls if c.started_ns > refused[0].started_ns]
+    if max((c.started_ns for c in later), default=0) > refused[-1].ended_ns + _END_NS:
+        return False
+    answered = [c.request.history_len for c in later if c.completed]
+    return all(n is not None and n < length for n in answered)
 
 
 def _event(

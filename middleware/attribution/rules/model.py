@@ -23,9 +23,12 @@ from fairtrial.middleware.attribution.rules.service_died import dead_services
 from fairtrial.middleware.attribution.sentences import clean, count, listed, seconds, signal_name, statuses, steps
 from fairtrial.middleware.attribution.time_limit import Limit
 from fairtrial.middleware.attribution.tool_steps import TIME_LIMIT_CODES, last_tool_step
-from fairtrial.middleware.core.records import Connection, ContainerUse, Evidence, PhaseName
+from fairtrial.middleware.core.records import Connection, ContainerUse, EndedAs, Evidence, PhaseName
 
 LENGTH_STOPS: Final = frozenset({"max_tokens", "length", "max_output_tokens", "MAX_TOKENS"})
+
+DOOR_LOST: Final = "docker.door_lost"
+"""A note of the relay."""
 
 FAMILY_WORDS: Final[dict[str, str]] = {
     "model_api": "the model API",
@@ -52,6 +55,7 @@ def doubt(ctx: Context) -> Doubt | None:
         _no_calls(ctx)
         or _open_calls(ctx)
         or _failed_last(ctx)
+        or _door_lost(ctx)
         or _memory(ctx)
         or _vanished(ctx)
         or _service_ended(ctx)
@@ -241,6 +245,19 @@ def _failed_last(ctx: Context) -> Doubt | None:
     )
 
 
+def _door_lost(ctx: Context) -> Doubt | None:
+    """Somebody took our socket away: a cleaner of /tmp, or a process of the trial; commands then met no engine."""
+    lost = next((placed for placed, note in ctx.case.notes if note.event == DOOR_LOST), None)
+    if lost is None:
+        return None
+    return Doubt(
+        why="The socket of fairtrial's Docker door was gone before the command ended, and nothing says who removed it "
+        "or when: later commands for containers did not reach the engine",
+        remedy="Keep cleaners away from the folder of FAIRTRIAL_RUNTIME_DIR, then run the trial again.",
+        by=(lost.id,),
+    )
+
+
 def _memory(ctx: Context) -> Doubt | None:
     if ctx.memory.seen:
         return None
@@ -276,8 +293,10 @@ def _waiting(ctx: Context) -> Doubt | None:
         return None
     if _done_by_its_last_command(case):
         return None
-    what = f"step {_n(last.step)}: {listed(dict.fromkeys(clean(n, 30) for n in names[:3]))}"
     code = case.trial.exit_code
+    if code == 0 and case.told_ended_as in {EndedAs.STEP_LIMIT, EndedAs.AGENT_FINISHED}:
+        return None  # the harness ended it: a limit of steps, or a tool that hands in and gives nothing back
+    what = f"step {_n(last.step)}: {listed(dict.fromkeys(clean(n, 30) for n in names[:3]))}"
     if case.trial.signal is not None or code in TIME_LIMIT_CODES:
         how = f"was ended by {signal_name(case.trial.signal)}" if code is None else f"ended with exit code {code}"
         whose = ", which is what timeout(1) gives" if code == 124 else ""

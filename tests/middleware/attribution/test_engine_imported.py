@@ -25,6 +25,7 @@ def booked(
     scored: bool = True,
     ended_as: EndedAs | None = None,
     phases: tuple[tuple[PhaseName, float, float], ...] = (),
+    agent: str | None = None,
 ) -> Observation:
     value = HarnessOutcome(
         harness="harbor",
@@ -33,6 +34,7 @@ def booked(
         outcome=outcome,
         scored=scored,
         ended_as=ended_as,
+        agent=agent,
         errors=[] if error is None else [BookedError(type=error)],
         phases=[
             BookedPhase(name=name, started_ns=EPOCH_NS + round(a * S), ended_ns=EPOCH_NS + round(b * S))
@@ -93,6 +95,51 @@ def test_a_score_of_zero_behind_exit_0_is_judged_as_a_failure() -> None:
 def test_a_limit_that_only_the_harness_knows_is_how_it_ended() -> None:
     scene = Scene().call(tools=1).ran().call(tools=0).end(0)
     assert verdict(scene, booked(ended_as=EndedAs.HARNESS_TIMEOUT)).ended_as is EndedAs.HARNESS_TIMEOUT
+
+
+def test_an_agent_that_was_killed_is_told_so_though_its_harness_exited_0() -> None:
+    scene = Scene(box=False).call().waited().call().waited().oom().waited().end(0)
+    told = verdict(scene, booked(Outcome.PASSED, ended_as=EndedAs.KILLED))
+    assert (told.ended_as, told.terminated_by and told.terminated_by.cause) == (EndedAs.KILLED, "container.oom_kill")
+
+
+def test_a_step_limit_that_the_harness_tells_is_no_riddle() -> None:
+    """mini ends at its limit behind a command whose result goes nowhere."""
+    scene = Scene().call().waited().call().waited().end(0)
+    told = booked(scored=False, ended_as=EndedAs.STEP_LIMIT)
+    assert verdict(scene, booked(scored=False)).blame is Blame.INDETERMINATE
+    assert (verdict(scene, told).blame, verdict(scene, told).ended_as) == (Blame.MODEL, EndedAs.STEP_LIMIT)
+    inside = booked(scored=False, ended_as=EndedAs.STEP_LIMIT, trust=Trust.INSIDE)
+    assert core(verdict(scene, inside)) == core(verdict(scene))
+
+
+def test_a_tool_that_hands_in_the_answer_needs_no_result() -> None:
+    """Inspect's `submit` ends its loop; its scorer says what the answer was worth."""
+    scene = Scene().call().waited().call().waited().end(0)
+    told = verdict(scene, booked(ended_as=EndedAs.AGENT_FINISHED))
+    assert (told.blame, told.ended_as) == (Blame.MODEL, EndedAs.AGENT_FINISHED), told.sentence
+
+
+def test_a_kill_behind_which_the_agent_handed_in_its_work_did_not_end_it() -> None:
+    """The command that hands it in has no result that would show its end."""
+    scene = Scene(box=False).call().waited().oom().waited().call().waited().end(0)
+    finished = booked(Outcome.UNKNOWN, scored=False, ended_as=EndedAs.AGENT_FINISHED)
+    told = verdict(scene, finished)
+    assert (told.blame, told.terminated_by) == (Blame.NONE, None), told.sentence
+    assert [(p.cause, p.step) for p in told.present] == [("container.oom_kill", 1)]
+    last = Scene(box=False).call().waited().call().waited().oom().waited().end(0)
+    assert verdict(last, finished).terminated_by is not None, "the command that was killed was the last"
+    assert verdict(scene, booked(ended_as=EndedAs.AGENT_FINISHED)).blame is Blame.INFRA, "a score of zero"
+    inside = booked(Outcome.UNKNOWN, scored=False, ended_as=EndedAs.AGENT_FINISHED, trust=Trust.INSIDE)
+    assert core(verdict(scene, inside)) == core(verdict(scene))
+
+
+def test_an_agent_that_asks_no_model_ran_if_its_harness_says_so() -> None:
+    scene = Scene().waited().oom().waited().end(0)
+    phases = ((PhaseName.AGENT, 0.0, 100.0),)
+    told = verdict(scene, booked(ended_as=EndedAs.AGENT_FINISHED, phases=phases))
+    assert told.ended_as is not EndedAs.NEVER_RAN
+    assert verdict(scene, booked(phases=phases)).ended_as is EndedAs.NEVER_RAN
 
 
 @pytest.mark.parametrize("word", [None, *WORDS])

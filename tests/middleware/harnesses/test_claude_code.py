@@ -44,6 +44,7 @@ def test_a_stream_that_stops_without_its_result_was_killed_or_runs(tmp_path: Pat
     outcome = reading.booked[0].outcome
     assert (outcome.outcome, outcome.marks, outcome.complete) == (Outcome.UNKNOWN, ["no_result"], False)
     assert "no `result` line" in reading.notes[0].said
+    assert [phase.ended_ns for phase in outcome.phases] == [None], "what struck it came after its last line"
 
 
 def test_the_stream_and_the_transcript_of_one_session_are_one_trial(tmp_path: Path) -> None:

@@ -71,6 +71,39 @@ def test_a_zip_that_was_cut_off_gives_the_samples_that_stood_whole(tmp_path: Pat
     assert [(n.state, "what stood whole before was read" in n.said) for n in reading.notes] == [("partial", True)]
 
 
+def test_scoring_begins_with_the_scorers_span_so_that_their_own_commands_are_the_verifiers(tmp_path: Path) -> None:
+    """Events as Inspect 0.3.285 wrote them of a scorer whose command was killed for memory."""
+
+    def at(event: str, second: int, **more: str) -> dict[str, str]:
+        return {"event": event, "timestamp": f"2026-11-30T21:57:{second}+00:00", **more}
+
+    sample = {
+        "id": 1,
+        "epoch": 1,
+        "uuid": "u",
+        "started_at": "2026-11-30T21:57:40+00:00",
+        "completed_at": "2026-11-30T21:57:47+00:00",
+        "scores": {"told": {"value": "I"}},
+        "events": [
+            at("model", 41),
+            at("span_begin", 42, type="tool"),
+            at("sandbox", 42),
+            at("span_begin", 43, type="scorers"),
+            at("sandbox", 43),
+            at("score", 46),
+        ],
+    }
+    file = tmp_path / "log.json"
+    log = {"version": 2, "status": "success", "eval": {"eval_id": "e", "task": "hello"}, "samples": [sample]}
+    file.write_text(json.dumps(log))
+    (one,) = read("inspect", file).booked
+    phases = {phase.name.value: phase for phase in one.outcome.phases}
+    began = phases["verify"].started_ns
+    assert began is not None
+    assert began // 10**9 % 60 == 43
+    assert phases["agent"].ended_ns == began
+
+
 def test_the_name_that_a_hook_gave_the_calls_is_one_of_the_samples_names(tmp_path: Path) -> None:
     log = json.loads((DATA / "inspect/ok.json").read_text())
     for event in log["samples"][0]["events"]:

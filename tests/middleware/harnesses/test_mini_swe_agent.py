@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -51,8 +52,27 @@ def test_a_listed_instance_and_its_trajectory_are_one_trial(tmp_path: Path) -> N
     assert told["sympy__sympy-1"].complete
 
 
+def test_a_trajectory_without_a_status_has_not_come_to_its_end(tmp_path: Path) -> None:
+    """mini writes it anew at each step: one that was killed in a step leaves a whole file whose last line is older."""
+    whole = json.loads((DATA / "mini-swe-agent/limit.traj.json").read_text())
+    del whole["info"]["exit_status"]
+    file = tmp_path / "killed.traj.json"
+    file.write_text(json.dumps(whole))
+    (one,) = read("mini-swe-agent", file).booked
+    assert [phase.ended_ns for phase in one.outcome.phases] == [None]
+
+
 def test_two_runs_of_one_file_name_are_two_trials(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         shutil.copy(DATA / "mini-swe-agent/limit.traj.json", tmp_path / name / "run.traj.json")
     assert len({o.outcome.identity for o in read("mini-swe-agent", tmp_path).booked}) == 2
+
+
+def test_results_of_the_responses_api_join_by_their_calls(tmp_path: Path) -> None:
+    """Such a trajectory holds the API's own items: no role and no `tool_calls` (mini 2.4.6, `litellm_response`)."""
+    result = {"type": "function_call_output", "call_id": "call_8ab9", "output": "{}", "extra": {"timestamp": 1.5}}
+    file = tmp_path / "one.traj.json"
+    file.write_text(json.dumps({"trajectory_format": "mini-swe-agent-1.1", "info": {}, "messages": [result]}))
+    (one,) = read("mini-swe-agent", file).booked
+    assert one.keys.tool_calls == {"call_8ab9"}

@@ -306,6 +306,14 @@ def test_a_named_victim_of_the_harness_is_no_proof_because_a_process_can_name_it
     assert "the harness's agent CLI" in verdict.sentence
 
 
+@pytest.mark.parametrize("where", ["main", "tool", None])
+def test_a_tmux_is_told_as_the_harness_s_wherever_the_collector_found_it(where: str | None) -> None:
+    """The collector's word is the place in the tree of processes, as a real kernel log and tmux gave it: main."""
+    told = Scene().call().ran(0).call().waited().oom(victim=Victim(comm="tmux: server", pid=29089, role=where))
+    verdict = told.waited().end(1).verdict()
+    assert "tmux: server (pid 29089), the harness's tmux," in verdict.sentence
+
+
 def test_a_kill_in_the_verifiers_time_is_told_and_does_not_end_the_agent() -> None:
     told = Scene().call().ran(0).call(tools=0)
     told.oom(told=False)

@@ -104,3 +104,33 @@ def test_compactions_with_work_between_are_no_storm() -> None:
         for _ in range(3):
             told.call().ran(0)
     assert told.call(tools=0).end(1).verdict().blame == "model"
+
+
+def summarising(told: Scene, times: int) -> Scene:
+    """The same refused request again and again, and a short summary that succeeds after each (terminus-2, seen)."""
+    for n in range(times):
+        told.refused(400, wait=0.1)
+        short = told.request(
+            history_len=1,
+            assistant_turns=0,
+            has_tools=False,
+            body_digest=f"summary-{n}",
+            first_user_digest=f"s{n}",
+            message_digests=[f"s{n}"],
+            tool_result_ids=[],
+        )
+        told.attempt(ReplyFacts(status=200, terminator=True, stop_reason="stop"), request=short)
+        told.s += 0.1
+    return told
+
+
+def test_summaries_that_succeed_between_refusals_do_not_mend_them() -> None:
+    verdict = summarising(Scene().call().ran(0), 60).end(1).verdict()
+    assert (verdict.blame, verdict.cause) == ("harness", "harness.retry_storm"), verdict.sentence
+    assert ended(verdict) is None
+
+
+def test_a_refused_history_that_was_answered_in_the_end_is_no_storm_that_ended_it() -> None:
+    """Near-miss: the last summary made it short enough, and work went on."""
+    told = summarising(Scene().call().ran(0), 60).call().ran(0).call(tools=0)
+    assert told.end(1).verdict().cause is None

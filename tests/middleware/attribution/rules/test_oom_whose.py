@@ -1,0 +1,47 @@
+"""Kills for memory in the verifier's time and in an oracle's trial: whom they suspect, and what decides it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from fairtrial.middleware.core.observations import Observation
+from fairtrial.middleware.core.records import Blame, EndedAs, Grade, PhaseName, Trust
+from tests.middleware.attribution.scene import Scene
+from tests.middleware.attribution.test_engine_imported import booked, verdict
+
+
+def told_by_harbor(agent: str, trust: Trust = Trust.SAME_UID) -> Observation:
+    return booked(ended_as=EndedAs.AGENT_FINISHED, agent=agent, trust=trust)
+
+
+def in_the_verifier() -> Scene:
+    scene = Scene().call().ran(0).call(tools=0)
+    scene.oom(told=False)
+    scene.observations[-1] = msgspec.structs.replace(scene.observations[-1], phase=PhaseName.VERIFY)
+    return scene.end(0)
+
+
+def test_a_kill_in_the_verifiers_time_says_that_an_oracle_decides_it_and_not_the_models_command() -> None:
+    told = verdict(in_the_verifier(), told_by_harbor("terminus-2"))
+    assert (told.blame, told.grade, told.phase) == (Blame.INFRA, Grade.SUSPECTED, "verify")
+    assert "the agent's work or the verifier's own" in told.sentence
+    assert "the task is at fault" in told.sentence
+    assert "the model was" not in told.sentence
+    assert told.flips_if is not None
+    assert "an oracle's trial" in told.flips_if
+
+
+@pytest.mark.parametrize("verifier", [False, True])
+def test_the_tasks_own_solution_that_does_not_fit_suspects_the_task(verifier: bool) -> None:
+    scene = Scene().waited().oom(told=False)
+    if verifier:
+        scene.observations[-1] = msgspec.structs.replace(scene.observations[-1], phase=PhaseName.VERIFY)
+    told = verdict(scene.waited().end(0), told_by_harbor("oracle"))
+    assert (told.blame, told.grade, told.cause) == (Blame.TASK, Grade.SUSPECTED, "container.oom_kill"), told.sentence
+    assert "the model" not in told.sentence
+
+
+def test_an_oracle_by_a_word_that_the_agent_could_have_written_is_none() -> None:
+    scene = Scene().call().ran(137, oom=True).call(tools=0).end(1)
+    assert verdict(scene, told_by_harbor("oracle", Trust.INSIDE)).blame is Blame.INFRA
