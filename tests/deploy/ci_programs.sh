@@ -4,7 +4,7 @@
 #   gitlab-ci-local  runs GitLab's jobs (npm), and the Node 22 that it needs (npm)
 #   groovy-all       the Groovy 2.4.21 that Jenkins embeds (Maven Central; needs mvn and a Java)
 #   junit-10.xsd     the schema of Jenkins' xUnit plugin, as pytest's source has it (PyPI)
-# GitHub's own runner, GitLab's (its modules are not whole on Go's proxy) and Jenkins are in no registry that this has tried.
+# Not had: GitHub's own runner, GitLab's (its modules are not whole on Go's proxy), Jenkins.
 # What could not be had is said, and the status is 1; the tests of what is missing skip.
 set -u
 cd "$(dirname "$0")/../.." || exit 1

@@ -289,6 +289,17 @@ def mini_command(
     return command
 
 
+def mini_instances(folder: Path, image: str, count: int) -> Path:
+    """A data folder for `mini_batch_command`: demo__1, demo__2, … which say "Solve task-1." and so on."""
+    folder.mkdir()
+    rows = [
+        {"instance_id": f"demo__{n}", "problem_statement": f"Solve task-{n}.", "image_name": image}
+        for n in range(1, count + 1)
+    ]
+    (folder / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
 def mini_batch_command(data: Path, *, workers: int, output: Path, run_args: Sequence[str] = ("--rm",)) -> list[str]:
     """`mini-extra swebench` over the instances in `data/test.jsonl`, each in a container of its own `image_name`."""
     command = [str(mini_program().with_name("mini-extra")), "swebench", "--subset", str(data), "--split", "test"]

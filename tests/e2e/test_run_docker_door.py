@@ -89,3 +89,19 @@ def test_an_exec_whose_engine_is_killed_has_no_exit_code_and_the_gap_is_told(tmp
     assert under.trial.coverage.collectors["docker_events"].startswith("lost"), under.trial.coverage
     assert (under.verdict.blame, under.verdict.grade) == (Blame.INFRA, Grade.SUSPECTED), under.told()
     assert (under.verdict.cause, under.verdict.step) == ("runtime.exec_lost", 2)
+
+
+def test_a_door_whose_socket_is_taken_away_is_told_and_nobody_is_blamed(docker_engine: Engine, tmp_path: Path) -> None:
+    """By a cleaner of /tmp, say: the commands for containers that follow meet no engine, whoever asked for them."""
+    script = (shell('rm "${DOCKER_HOST#unix://}"'), shell("docker ps"), DONE)
+    under = run_agent("one", script, docker_engine, tmp_path)
+    assert "annot connect to the Docker daemon" in under.outcome.stdout, under.told()
+    assert "was gone before the command ended" in under.outcome.stderr, under.told()
+    assert under.verdict.blame is Blame.INDETERMINATE, under.told()
+    assert "socket of fairtrial's Docker door was gone" in under.verdict.sentence
+
+
+def test_a_door_that_is_left_alone_is_not_missed(docker_engine: Engine, tmp_path: Path) -> None:
+    under = run_agent("one", (shell("docker ps"), DONE), docker_engine, tmp_path)
+    assert "was gone" not in under.outcome.stderr, under.told()
+    assert under.verdict.blame is Blame.MODEL, under.told()

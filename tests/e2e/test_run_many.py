@@ -222,14 +222,9 @@ def test_a_batch_of_mini_swe_agent_is_told_by_containers_and_an_oom_stays_in_its
         shell(greedy),
         shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo {task}"),
     )
-    data, home, label = tmp_path / "data", tmp_path / "home", f"fairtrial.test={tmp_path.name}"
-    data.mkdir()
+    data = clients.mini_instances(tmp_path / "data", python_image, 3)
+    home, label = tmp_path / "home", f"fairtrial.test={tmp_path.name}"
     home.mkdir()
-    rows = [
-        {"instance_id": f"demo__{n}", "problem_statement": f"Solve task-{n}.", "image_name": python_image}
-        for n in range(1, 4)
-    ]
-    (data / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     box = ["--rm", f"--label={label}", "--memory=64m", "--memory-swap=64m"]
     with running_standin(script, command_prefix=loopback_only) as server:
         environment = clients.mini_environment(home, docker_engine.docker_host, server.url)

@@ -188,14 +188,9 @@ def test_a_trial_whose_container_is_gone_has_a_provisional_verdict_while_the_bat
         shell("test {task} != task-2 || sleep 25; echo {task} slow"),
         shell("echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT; echo {task}"),
     )
-    data, home, label = tmp_path / "data", tmp_path / "home", f"fairtrial.test={tmp_path.name}"
-    data.mkdir()
+    data = clients.mini_instances(tmp_path / "data", python_image, 3)
+    home, label = tmp_path / "home", f"fairtrial.test={tmp_path.name}"
     home.mkdir()
-    rows = [
-        {"instance_id": f"demo__{n}", "problem_statement": f"Solve task-{n}.", "image_name": python_image}
-        for n in range(1, 4)
-    ]
-    (data / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     box = ["--rm", f"--label={label}", "--memory=64m", "--memory-swap=64m"]
     store, told = tmp_path / "kept.db", list[list[dict[str, Any]]]()
     with running_standin(script, command_prefix=loopback_only) as server:

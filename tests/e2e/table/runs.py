@@ -85,7 +85,7 @@ def _row(scenario: Scenario, name: str, status: int, trial: Trial) -> Row:
 
 
 def _in(phase: PhaseName | None) -> str:
-    return "" if phase in {None, PhaseName.AGENT} else f" in {phase.value}"
+    return "" if phase is None or phase is PhaseName.AGENT else f" in {phase.value}"
 
 
 def _booked(told: Booked | None) -> str:

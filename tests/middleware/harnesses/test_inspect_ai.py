@@ -71,18 +71,6 @@ def test_a_zip_that_was_cut_off_gives_the_samples_that_stood_whole(tmp_path: Pat
     assert [(n.state, "what stood whole before was read" in n.said) for n in reading.notes] == [("partial", True)]
 
 
-def test_the_name_that_a_hook_gave_the_calls_is_one_of_the_samples_names(tmp_path: Path) -> None:
-    log = json.loads((DATA / "inspect/ok.json").read_text())
-    for event in log["samples"][0]["events"]:
-        if event["event"] == "model":
-            event["call"]["request"]["extra_headers"]["x-fairtrial-trial"] = "hello.hello.1.uuid"
-    file = tmp_path / "log.json"
-    file.write_text(json.dumps(log))
-    named, other = read("inspect", file).booked
-    assert named.keys.names == {"hello/hello/1", "hello.hello.1.uuid"}
-    assert other.keys.names == {"hello/never/1"}
-
-
 def test_scoring_begins_with_the_scorers_span_so_that_their_own_commands_are_the_verifiers(tmp_path: Path) -> None:
     """Events as Inspect 0.3.285 wrote them of a scorer whose command was killed for memory."""
 
@@ -114,3 +102,15 @@ def test_scoring_begins_with_the_scorers_span_so_that_their_own_commands_are_the
     assert began is not None
     assert began // 10**9 % 60 == 43
     assert phases["agent"].ended_ns == began
+
+
+def test_the_name_that_a_hook_gave_the_calls_is_one_of_the_samples_names(tmp_path: Path) -> None:
+    log = json.loads((DATA / "inspect/ok.json").read_text())
+    for event in log["samples"][0]["events"]:
+        if event["event"] == "model":
+            event["call"]["request"]["extra_headers"]["x-fairtrial-trial"] = "hello.hello.1.uuid"
+    file = tmp_path / "log.json"
+    file.write_text(json.dumps(log))
+    named, other = read("inspect", file).booked
+    assert named.keys.names == {"hello/hello/1", "hello.hello.1.uuid"}
+    assert other.keys.names == {"hello/never/1"}
