@@ -414,8 +414,8 @@ def test_a_tool_on_the_host_that_calls_itself_by_anothers_name_gets_nothing_of_i
         crowd.ran("b", 2.75 + turn, "text-b")
     thief = crowd.call(3.9, 0, named="task__a", session=session, first="hello", system=None, tools=None)
     told = {frozenset(part.calls): part.containers for part in parted(crowd).parts}
-    assert told.get(frozenset(one)) == {a}, told
-    assert told.get(frozenset([*two, *([thief] if session else [])])) == {b}
+    assert told.get(frozenset(one)) == frozenset({a}), told
+    assert told.get(frozenset([*two, *([thief] if session else [])])) == frozenset({b})
 
 
 def test_a_name_beside_a_nameless_conversation_gets_no_environment_where_no_command_tells() -> None:
