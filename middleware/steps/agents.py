@@ -5,9 +5,12 @@ root.  What this module does not do: decide which calls are a subagent's (`roles
 
 A subagent is known by the id that its client sends, else by its session and its first words.  Its parent is the one
 that the client names; else the agent that had a tool at work when the subagent began: the latest reply with tool calls
-whose agent had not gone on yet.  That reply's call is what it was spawned by.
+whose agent had not gone on yet.  That reply's call is what it was spawned by.  One that bears an id may have been sent
+to work in the background (Claude Code 2.1.332), and its parent has gone on: then it is the latest reply with a tool of
+an agent's.
 
-How it can be wrong: of several agents with tools at work at once, without ids, the one that was answered last is taken.
+How it can be wrong: of several agents with tools at work at once, without ids, the one that was answered last is taken;
+of several sent to the background, all count as the last one's that asked for one.
 
 **Source:** reference pages model-api.md sections 2 and 3.2, harnesses.md section 6.
 """
@@ -20,7 +23,7 @@ from typing import Final
 
 from fairtrial.middleware.core.records import CallRole
 from fairtrial.middleware.steps.attempts import MAIN_AGENT, FoldedCall, Lineage
-from fairtrial.middleware.steps.identity import session_key
+from fairtrial.middleware.steps.identity import SPAWNS, session_key
 
 MAX_PARENTS: Final = 64
 """Of so many subagents, the youngest, one without ids may be the child."""
@@ -48,6 +51,14 @@ class _Agent:
         reply = last.reply
         acts = bool(reply.tool_calls or reply.open_tool_calls) or last.request.has_tools is False
         return last if acts and min(began_ns, last.ended_wall_ns) <= at_ns else None
+
+    def sent_before(self, at_ns: int) -> FoldedCall | None:
+        """The agent's latest call whose reply had set another agent to work by then."""
+        for call in reversed(self.calls):
+            spawns = any(SPAWNS.search(tool.name or "") for tool in call.reply.tool_calls)
+            if spawns and call.ended_wall_ns is not None and call.ended_wall_ns <= at_ns:
+                return call
+        return None
 
 
 def lineages(calls: Sequence[FoldedCall], roles: Sequence[CallRole]) -> list[Lineage]:
@@ -83,5 +94,11 @@ def _born(call: FoldedCall, main: _Agent, others: list[_Agent], by_id: dict[str,
         for agent in possible
         if (work := agent.at_work(call.started_wall_ns)) is not None
     ]
+    if not at_work and call.request.agent is not None:
+        at_work = [
+            (sent.ended_wall_ns or 0, sent.id, agent.name)
+            for agent in possible
+            if (sent := agent.sent_before(call.started_wall_ns)) is not None
+        ]
     _, spawned_by, parent = max(at_work, key=lambda one: one[0], default=(0, None, possible[0].name))
     return _Agent(name=call.id, parent=parent, spawned_by=spawned_by)

@@ -7,6 +7,7 @@ What this module does not do: read headers or bodies (that is `wire/dialects`), 
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from fairtrial.middleware.core.observations import RequestFacts
@@ -15,6 +16,9 @@ SessionKey = tuple[str | None, str | None]
 
 NO_SESSION: Final[SessionKey] = (None, None)
 """Clients that send no session id: within one trial they are taken for one session."""
+
+SPAWNS: Final = re.compile(r"task|agent|delegate", re.IGNORECASE)
+"""A tool of such a name sets another agent to work."""
 
 
 def session_key(request: RequestFacts) -> SessionKey:

@@ -6,7 +6,6 @@ this module does not do: decide anything (`parting.py`).  All times are wall ns.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,11 +13,11 @@ from itertools import pairwise
 from typing import Final
 
 from fairtrial.middleware.steps.chains import Chain, Scaffold, scaffold
+from fairtrial.middleware.steps.identity import SPAWNS
 from fairtrial.middleware.steps.run_facts import CallFacts
 
 _READ_NS: Final = 2_000_000
 """A client acts on a reply a moment before its end was stamped, or sends a request while its command's start passes."""
-_SPAWNS: Final = re.compile(r"task|agent|delegate", re.IGNORECASE)
 
 Group = tuple[str, str]
 """("name" | "box" | "session" | "chain", text): what is thought to be one trial."""
@@ -95,7 +94,7 @@ def agent_windows(unit: Unit) -> list[tuple[int, int]]:
     for call in chats:
         if call.reply is None or call.ended_ns is None:
             continue
-        if any(use.name and _SPAWNS.search(use.name) for use in call.reply.tool_calls):
+        if any(use.name and SPAWNS.search(use.name) for use in call.reply.tool_calls):
             following = _first_from(starts, call.ended_ns)
             if following is not None:
                 windows.append((call.ended_ns, following))

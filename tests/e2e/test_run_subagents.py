@@ -48,7 +48,8 @@ def test_subagents_are_a_tree_by_the_ids_that_claude_code_sends(
     assert depths(ours) == depths(parent_of), under.told()
     # Each was set to work by its parent's first call, which is what the parent is called by.
     first = step_call(under.trial, 1).id
-    assert all(call.spawned_by == (call.parent_agent or first) for call in subs), under.told()
+    spawned = [(call.agent, call.parent_agent, call.spawned_by) for call in subs]
+    assert all(by == (parent or first) for _, parent, by in spawned), (spawned, first)
 
 
 def depths(parents: Mapping[str | None, str | None]) -> list[int]:

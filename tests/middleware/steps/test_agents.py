@@ -95,6 +95,23 @@ def test_an_agent_that_had_no_tool_at_work_spawned_nobody() -> None:
     assert tree(told)[1] == Lineage(agent=one)
 
 
+def test_a_subagent_that_works_in_the_background_was_spawned_by_the_reply_that_sent_it() -> None:
+    """Claude Code 2.1.332: the tool answers at once, and the parent goes on before its child's first call."""
+    told = Story()
+    task = told.attempt(turns=0, tools=TASK)
+    told.attempt(turns=1)
+    one = sub(told, "a", agent="a")
+    assert tree(told)[2] == Lineage(agent=one, parent=None, spawned_by=task)
+
+
+def test_a_client_without_ids_sent_nobody_to_the_background() -> None:
+    told = Story()
+    told.attempt(turns=0, tools=TASK)
+    told.attempt(turns=1)
+    sub(told, "a")
+    assert tree(told)[2].spawned_by is None
+
+
 def test_the_tree_is_in_the_record_of_the_trial() -> None:
     told = Story().begin()
     told.attempt(turns=0, tools=TASK)
