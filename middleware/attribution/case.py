@@ -83,6 +83,8 @@ __all__ = [
 
 NATURAL_STOPS: Final = frozenset({"end_turn", "stop", "stop_sequence", "STOP", "completed"})
 
+_ONLY_SCORES: Final = frozenset({"exit-code", "swe-bench"})
+"""Harnesses that ran no agent: a report or a code of 0 does not say that one finished."""
 _WHOLE_ID: Final = 64
 _HEX: Final = frozenset("0123456789abcdef")
 
@@ -96,10 +98,10 @@ class Case:
         self._begun = False
         self.said_ended_as: EndedAs | None = None
         """How the harness says that the trial ended."""
-        self.told_ended_as: EndedAs | None = None
-        """The same, from a record that the agent could not have written."""
         self.oracle = False
-        """By such a record the task's own solution ran in the agent's place."""
+        """By a harness's record the task's own solution ran in the agent's place."""
+        self._told: dict[str, list[HarnessOutcome]] = {}
+        """Harness → what it booked of how its agent ended."""
         self.imported: list[Placed] = []
         """What harnesses booked."""
         self.ended: tuple[Placed, TrialEnded] | None = None
@@ -229,9 +231,9 @@ class Case:
             case HarnessOutcome():
                 self.imported.append(placed)
                 self.said_ended_as = self.said_ended_as or value.ended_as
-                if placed.observation.trust is not Trust.INSIDE:
-                    self.told_ended_as = self.told_ended_as or value.ended_as
-                    self.oracle = self.oracle or value.agent == "oracle"
+                self.oracle = self.oracle or value.agent == "oracle"
+                if value.harness not in _ONLY_SCORES:
+                    self._told.setdefault(value.harness, []).append(value)
             case TrialEnded():
                 self.ended = (placed, value)
             case _:
@@ -278,6 +280,20 @@ class Case:
         before = max((n for at_ns, n in counted if at_ns < group.at_ns), default=0)
         after = [n for at_ns, n in counted if at_ns > last_ns]
         return bool(after) and max(after) <= before
+
+    @property
+    def told_ended_as(self) -> EndedAs | None:
+        """How the harness that ran the agent says that this ended: its last reading of the try that counts.  None where
+        it booked several that ended otherwise, so that one's end may be another's."""
+        for told in self._told.values():
+            newest: dict[str, HarnessOutcome] = {}
+            for value in sorted(told, key=lambda each: (each.complete, each.imported_ns or 0)):
+                newest[value.identity] = value
+            counted = [value for value in newest.values() if not value.retried] or list(newest.values())
+            ends = {value.ended_as for value in counted}
+            if ends != {None}:
+                return ends.pop() if len(ends) == 1 else None
+        return None
 
     @property
     def deaths_ns(self) -> list[int]:

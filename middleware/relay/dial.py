@@ -176,7 +176,7 @@ class Dialler:
         self._proxy_error: str | None = None
         self.proxy: Proxy | None = None
         try:
-            self.proxy = settings.proxy.choose(upstream)
+            self.proxy = settings.proxy_for(upstream)
         except ValueError as error:
             self._proxy_error = str(error)
 

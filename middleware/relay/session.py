@@ -111,7 +111,7 @@ class Session:
         self._loop.set_exception_handler(self._on_loop_error)
         self._engine_door: EngineDoor | None = None
         self._feed = FeedSender(None, limit_bytes=prepared.config.relay.feed_limit_bytes)
-        self._relay = Relay(relay_settings(prepared.network), self._feed)
+        self._relay = Relay(relay_settings(prepared.network, tool=prepared.findings.tool), self._feed)
         self._door_urls: dict[str, str] = {}
         self._doors: list[dict[str, object]] = []
         self._command = prepared.options.command
@@ -438,20 +438,23 @@ class Session:
         self._feed.record_json(Kind.NOTE, {"event": event, **facts})
 
 
-def relay_settings(environ: Mapping[str, str]) -> RelaySettings:
-    """How the relay reaches the upstreams: by the user's proxies, with the user's certificates beside the system's."""
+def relay_settings(environ: Mapping[str, str], *, tool: str | None = None) -> RelaySettings:
+    """How the relay reaches the upstreams: by the user's proxies, with the user's certificates beside the system's.
+
+    Claude Code takes one proxy for http and https alike (seen with 2.1.197 and 2.1.332): the https one, else the other.
+    """
 
     def either(name: str) -> str:
         # Lower case first, as curl and Python's clients; the user's own list, without the doors that we add.
         return environ.get(name.lower()) or environ.get(name) or ""
 
-    fallback = either("ALL_PROXY")
+    https, http, fallback, none = (either(name) for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "NO_PROXY"))
+    one = https or http or fallback
     return RelaySettings(
-        proxy=ProxySettings(
-            https_proxy=either("HTTPS_PROXY") or fallback,
-            http_proxy=either("HTTP_PROXY") or fallback,
-            no_proxy=either("NO_PROXY"),
-        ),
+        proxy=ProxySettings(https_proxy=https or fallback, http_proxy=http or fallback, no_proxy=none),
+        proxy_of={"anthropic": ProxySettings(https_proxy=one, http_proxy=one, no_proxy=none)}
+        if tool == "claude"
+        else {},
         ca_files=tuple(dict.fromkeys(value for name in _CA_VARIABLES if (value := environ.get(name)))),
     )
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
@@ -190,6 +191,8 @@ class RelaySettings:
     refuse_bad_heads: bool = False
     """True (`serve`): a request head that we do not vouch for gets a 400.  False (`run`): blind tunnel."""
     proxy: ProxySettings = field(default_factory=ProxySettings)
+    proxy_of: Mapping[str, ProxySettings] = field(default_factory=dict[str, ProxySettings])
+    """By the door's name, where its client chooses in another way than `proxy` does."""
     ca_files: tuple[str, ...] = ()
     """Files and folders of CA certificates in addition to the system's store."""
     dns_timeout_s: float = 30.0
@@ -205,6 +208,10 @@ class RelaySettings:
     pipeline_depth: int = 64
     """Requests without a final response on one connection, before reading is paused."""
     lag_threshold_s: float = 0.020
+
+    def proxy_for(self, upstream: Upstream) -> Proxy | None:
+        """The proxy that this door's client would have used.  Raises `ValueError` as `ProxySettings.choose`."""
+        return self.proxy_of.get(upstream.name, self.proxy).choose(upstream)
 
 
 @dataclass(slots=True)

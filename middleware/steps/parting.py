@@ -9,10 +9,10 @@ What places a call, the strongest first; what contradicts a stronger mark counts
 3. the client's session, with its subagents;
 4. the conversation (`chains.py`).
 A container belongs to the trial whose calls came from it, whose name it bears (also as Harbor writes it, where that
-trial has no other container), whose compose project it shares, or to the one trial that can have asked for all the
-commands that ran in it (same text, behind the reply, before the next turn); the environment of a harness also to the
-only conversation that never waited for the model while a command was started there, or that was alone with it.  One
-that two trials used is nobody's.
+trial has no other container and no nameless conversation can be meant), whose compose project it shares, or to the one
+trial that can have asked for all the commands that ran in it (same text, behind the reply, before the next turn); the
+environment of a harness also to the only conversation that never waited for the model while a command was started
+there, or that was alone with it. One that two trials used is nobody's.
 
 Several trials there are only when two of them are *sure*: two names; two conversations with containers of their own and
 the same agent (system prompt and tools); two environments of a harness.  With `named` (`--run NAME` says: this command
@@ -111,6 +111,7 @@ class _Parter:
         self._adopt_subagents()
         self._join_names()
         self._join_commands()
+        self._join_names()
         self._join_turns()
         self._join_alone()
         chosen = self._choose()
@@ -223,15 +224,19 @@ class _Parter:
     # --- containers -------------------------------------------------------------------------------------------------
 
     def _join_names(self) -> None:
-        """Harbor's environment of a trial whose calls from the host bear the trial's name, or its agent's session."""
+        """Harbor's environment of a trial whose calls from the host bear the trial's name, or its agent's session.
+
+        A tool can say any name: beside a conversation that bears none and has no environment, it may be that one's.
+        """
         housed = set(self._owner.values())
+        bare = self._bare()
         called: dict[str, list[Group]] = {}
         for key in self._units:
             if key[0] == "name" and key not in housed:
                 called.setdefault(_harbors(key[1]), []).append(key)
         for group in self._boxes:
             keys = called.get(group[1], []) if group[0] == "project" and self._free(group) else []
-            if len(keys) == 1:
+            if len(keys) == 1 and not self._beside(group, bare):
                 self._own(group, keys[0])
 
     def _join_commands(self) -> None:
@@ -313,6 +318,15 @@ class _Parter:
         ends = [end for box in boxes if (end := self._facts.over_ns(box.id)) is not None]
         return min(box.since_ns for box in boxes), max(ends) if len(ends) == len(boxes) else None
 
+    def _bare(self) -> list[tuple[int, int]]:
+        """The spans of the conversations that have neither a name nor an environment."""
+        return [u.span for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and is_main(u)]
+
+    def _beside(self, group: Group, spans: list[tuple[int, int]]) -> bool:
+        """Whether one of these went on while the environment was there."""
+        begin, end = self._life(group)
+        return any(until >= begin and (end is None or since <= end) for since, until in spans)
+
     def _free(self, group: Group) -> bool:
         return group not in self._owner and group not in self._shared
 
@@ -326,12 +340,10 @@ class _Parter:
         """The units that are trials; fewer than two: nothing is sure enough."""
         for group, owner in self._owner.items():
             self._units.setdefault(owner, Unit()).boxes.add(group)
-        bare = [u.span for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and is_main(u)]
+        bare = self._bare()
         for group in self._boxes:
-            begin, end = self._life(group)
             # Where a conversation without an environment went on beside it, the two may be one trial.
-            beside = any(until >= begin and (end is None or since <= end) for since, until in bare)
-            if self._free(group) and self._is_harness(group) and not beside:
+            if self._free(group) and self._is_harness(group) and not self._beside(group, bare):
                 self._units[group] = Unit(boxes={group})
         names = {key for key in self._units if key[0] == "name"}
         placed = {key for key, unit in self._units.items() if unit.boxes and (unit.chats or key[0] != "name")}

@@ -140,17 +140,20 @@ def _across_conversations(
 def _sums_up(calls: Sequence[FoldedCall], refused: FoldedCall, thread: Sequence[int], *, followed: bool) -> bool:
     """Whether a conversation does nothing but ask, in other words, for the turn that was refused for its length.
 
-    With a tool call in a reply, a further turn, or the session's last word in it, it is the agent's own.
+    With a tool call in a reply, a further turn, or the session's last word in it, it is the agent's own; so it is where
+    no tools are offered, since a reply may then act in words.
     """
     if refused.completed or "context" not in refused.reply.error_names:
         return False
     wanted = refused.request
+    most = wanted.assistant_turns or 0
     for i in thread:
         request, reply = calls[i].request, calls[i].reply
-        if reply.tool_calls or reply.open_tool_calls or not request.message_digests:
+        if reply.tool_calls or reply.open_tool_calls or not request.message_digests or not request.has_tools:
             return False
-        if request.assistant_turns is None or request.assistant_turns > (wanted.assistant_turns or 0):
+        if request.assistant_turns is None or request.assistant_turns > most:
             return False
+        most = request.assistant_turns  # what is asked again is cut shorter, what goes on grows
         if wanted.message_digests[-1:] and wanted.message_digests[-1] in request.message_digests:
             return False
     return followed or not any(calls[i].completed for i in thread)

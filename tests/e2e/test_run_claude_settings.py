@@ -92,15 +92,16 @@ def test_the_file_that_claude_code_goes_by_is_the_one_that_is_named(
     assert (under.verdict.blame, under.trial.steps) == (Blame.INDETERMINATE, [])
 
 
+@pytest.mark.parametrize("key", ["HTTPS_PROXY", "HTTP_PROXY"])
 def test_a_companys_proxy_and_ca_in_the_users_settings_are_what_the_door_goes_by(
-    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], company: Company
+    home: Path, project: Path, tmp_path: Path, loopback_only: Sequence[str], company: Company, key: str
 ) -> None:
     """Nothing of it is in the environment: without them the provider's name would not even resolve."""
     with (
         running_standin(SCRIPT, tls=company.tls, command_prefix=loopback_only) as server,
         running_proxy(server.port, tmp_path, command_prefix=loopback_only) as proxy,
     ):
-        put(home / ".claude" / "settings.json", HTTPS_PROXY=proxy.url, NODE_EXTRA_CA_CERTS=str(company.ca))
+        put(home / ".claude" / "settings.json", NODE_EXTRA_CA_CERTS=str(company.ca), **{key: proxy.url})
         environment = clients.claude_environment(home, None, **NO_DOCKER)
         command = clients.claude_command("say hello using bash")
         under = run_under(command, environment, project, kept=tmp_path / "kept", prefix=loopback_only)

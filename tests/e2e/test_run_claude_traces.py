@@ -19,7 +19,7 @@ THEIRS = "claude-code"
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("claude")
+@pytest.mark.usefixtures("claude_line")
 @pytest.mark.skipif(binary() is None, reason="no Jaeger: JAEGER_BIN is not set and tests/jaeger.sh has built none")
 def test_the_agents_own_spans_hang_below_our_trial_in_one_trace(home: Path, project: Path, tmp_path: Path) -> None:
     with jaeger("memory", tmp_path) as running, running_standin(SCRIPT) as server:

@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import signal
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -37,7 +38,7 @@ from fairtrial.middleware.attribution.rules.oom_whose import Whose, whose
 from fairtrial.middleware.attribution.sentences import clean, count, fill, listed, size, steps
 from fairtrial.middleware.attribution.tool_steps import first_normal_after, last_tool_step
 from fairtrial.middleware.core.causes import CAUSES
-from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Grade, Outcome, PhaseName, Question, Trust
+from fairtrial.middleware.core.records import Blame, EndedAs, Evidence, Grade, Outcome, PhaseName, Question, Step, Trust
 from fairtrial.middleware.steps.placed import Placed
 
 SUPPORT_ROLES: Final = frozenset({"agent CLI", "tmux", "exec shell", "main process"})
@@ -105,16 +106,23 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
     else:
         cause = CAUSES["node.oom" if node_wide else "container.oom_kill"]
     standing, ended, why_present = _standing(ctx, container, group, support=support)
+    late = _after_last_word(ctx, group)
+    phase = PhaseName.VERIFY if late or container.role == "verifier" else group.phase
+    other = whose(ctx, verifier=phase is PhaseName.VERIFY) if standing is Standing.TERMINAL else None
     differs: Question = no() if standing is Standing.RECOVERED else unknown(ids)
     demand = ""
     best = Grade.SUSPECTED
     blame = Blame.INFRA
     if standing is Standing.TERMINAL:
-        proof = _not_the_models(ctx, container, group, limit=limit, from_above=from_above, parent=parent)
+        proof = _within_floor(ctx, container, group, parent) if from_above else None
+        if proof is None and other is None:
+            proof = _before_any_reply(ctx, container, group, limit)
         beyond = _beyond_headroom(ctx, container, limit, from_above=from_above)
         guaranteed = None if from_above or support else _declared_below(ctx, container, limit)
         if proof is not None:
-            differs, best, demand = yes([*ids, *proof[0]]), Grade.PROVED, proof[1]
+            differs, best, demand, other = yes([*ids, *proof[0]]), Grade.PROVED, proof[1], None
+        elif other is not None:
+            blame, demand = other.blame, other.demand
         elif beyond is not None:
             differs, best, demand, blame = yes(ids), Grade.PROVED, beyond, Blame.MODEL
         elif guaranteed is not None and limit is not None:
@@ -125,13 +133,6 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: _Fill
             )
         else:
             demand = "Whose demand it was is open."
-    late = _after_last_word(ctx, group)
-    phase = PhaseName.VERIFY if late or container.role == "verifier" else group.phase
-    other = whose(ctx, verifier=phase is PhaseName.VERIFY) if standing is Standing.TERMINAL else None
-    if other is not None and best is not Grade.PROVED:
-        blame, demand = other.blame, other.demand
-    else:
-        other = None
     fact = Grade.PROVED
     if all(p.observation.trust is not Trust.HOST for p in _placed(group)):
         fact = best = Grade.SUSPECTED
@@ -238,22 +239,29 @@ def _after_last_word(ctx: Context, group: KillGroup) -> bool:
     return case.finished_in_words and not case.may_run_tools(last.step) and not killed
 
 
-def _not_the_models(
-    ctx: Context, container: ContainerCase, group: KillGroup, *, limit: int | None, from_above: bool, parent: str | None
+def _within_floor(
+    ctx: Context, container: ContainerCase, group: KillGroup, parent: str | None
 ) -> tuple[list[str], str] | None:
-    """Proof that the demand was not the model's, with its ids and a sentence; None when it is open."""
+    """Proof, of a kill from above, that the trial kept to what it was guaranteed; with its ids and a sentence."""
     case = ctx.case
     floor = case.trial.limits.memory.floor or (container.seen.memory_reservation if container.seen else None)
     used = max((v.memory_peak for _, v in group.counted if v.memory_peak is not None), default=None)
     if used is None:
         used = max((v.victim.rss for _, v in group.records if v.victim.rss is not None), default=None)
-    beside = _used_beside(ctx, container, parent) if from_above and floor else None
-    if floor and used is not None and beside is not None and used + beside <= floor:
-        said = (
-            f"The kill came from above, while the trial used {size(used + beside)} of the {size(floor)} that it was "
-            "guaranteed."
-        )
-        return [], said
+    beside = _used_beside(ctx, container, parent) if floor else None
+    if not floor or used is None or beside is None or used + beside > floor:
+        return None
+    said = (
+        f"The kill came from above, while the trial used {size(used + beside)} of the {size(floor)} that it was "
+        "guaranteed."
+    )
+    return [], said
+
+
+def _before_any_reply(
+    ctx: Context, container: ContainerCase, group: KillGroup, limit: int | None
+) -> tuple[list[str], str] | None:
+    """Proof that no demand can have been the model's yet; with its ids and a sentence."""
     if limit is None or container.role == "service":
         return None
     shared = any(v.memory_peak_kind == "shared" for _, v in container.readings)
@@ -451,10 +459,17 @@ def _peak(ctx: Context, group: KillGroup) -> int | None:
 
 
 def _role(ctx: Context, group: KillGroup, pid: int | None) -> str | None:
-    if group.step is None or group.step > len(ctx.case.trial.steps):
+    """What the victim was for; an agent CLI that asked its model again afterwards was none, whatever it was called."""
+    role = _told_role(group, pid, ctx.case.trial.steps)
+    went_on = role == "agent CLI" and any(c.started_ns > group.at_ns for c in ctx.case.main_calls)
+    return None if went_on else role
+
+
+def _told_role(group: KillGroup, pid: int | None, taken: Sequence[Step]) -> str | None:
+    if group.step is None or group.step > len(taken):
         told = [v.victim.role for _, v in group.records if v.victim.pid == pid]
         return told[0] if told else None
-    uses = ctx.case.trial.steps[group.step - 1].containers
+    uses = taken[group.step - 1].containers
     victims = [v for use in uses if use.id == group.container for v in use.oom_victims]
     return next((v.role for v in victims if v.pid == pid and v.role), None)
 

@@ -42,7 +42,7 @@ _VERIFIER = Whose(
 
 
 def whose(ctx: Context, *, verifier: bool) -> Whose | None:
-    """Of a kill whose demand nothing has proved."""
-    if ctx.case.oracle:
+    """Of a kill that ended the trial; only a proof that the limit above it was unfair beats this."""
+    if ctx.case.oracle and not ctx.case.calls:  # whatever its name, one that asks a model is no oracle
         return _ORACLE
     return _VERIFIER if verifier else None

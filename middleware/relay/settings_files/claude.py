@@ -66,9 +66,9 @@ def find(
             continue
         for key in _NETWORK:
             value = env.get(key)
-            if isinstance(value, str) and value and key not in network:
-                network[key] = value
-                if key == _PROXY:
+            if isinstance(value, str) and key not in network:
+                network[key] = value  # "" as well: Claude Code then has none, whatever a weaker file or we were given
+                if value and key == _PROXY:
                     proxied = short(path, home), f"env.{key}"
         for key in ("ANTHROPIC_BASE_URL", *_CLOUDS):
             value = env.get(key)

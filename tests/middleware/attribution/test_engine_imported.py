@@ -10,6 +10,7 @@ from fairtrial.middleware.attribution.engine import judge
 from fairtrial.middleware.core.observations import BookedError, BookedPhase, HarnessOutcome, Observation, Subject
 from fairtrial.middleware.core.observations import encode_value as encoded
 from fairtrial.middleware.core.records import Blame, EndedAs, Grade, Outcome, PhaseName, Trust, Verdict
+from fairtrial.middleware.harnesses import exit_code, swebench
 from fairtrial.middleware.steps.assembler import assemble
 from tests.middleware.attribution.scene import EPOCH_NS, TRIAL, Scene, full_tmpfs, model_failed, storm
 
@@ -26,10 +27,14 @@ def booked(
     ended_as: EndedAs | None = None,
     phases: tuple[tuple[PhaseName, float, float], ...] = (),
     agent: str | None = None,
+    harness: str = "harbor",
+    identity: str = "x",
+    retried: bool = False,
 ) -> Observation:
     value = HarnessOutcome(
-        harness="harbor",
-        identity="x",
+        harness=harness,
+        identity=identity,
+        retried=retried,
         label="x",
         outcome=outcome,
         scored=scored,
@@ -42,9 +47,9 @@ def booked(
         ],
     )
     return Observation(
-        id="imported",
-        source="import.harbor",
-        source_id="import.harbor/x/y",
+        id=f"imported-{harness}-{identity}",
+        source=f"import.{harness}",
+        source_id=f"import.{harness}/{identity}/y",
         seq=1,
         subject=Subject(trial=TRIAL),
         wall_ns=EPOCH_NS + 9999 * S,
@@ -159,3 +164,26 @@ def test_phases_of_a_harness_never_prove_infra_where_it_was_not() -> None:
             told = verdict(make(), booked(Outcome.FAILED, phases=phases))
             if (plain.blame, plain.grade) != (Blame.INFRA, Grade.PROVED):
                 assert (told.blame, told.grade) != (Blame.INFRA, Grade.PROVED), (make, cut, told.sentence)
+
+
+FINISHED, LIMIT = EndedAs.AGENT_FINISHED, EndedAs.STEP_LIMIT
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        (booked(ended_as=FINISHED, harness=exit_code.HARNESS),),
+        (booked(ended_as=FINISHED, harness=swebench.HARNESS),),
+        (booked(ended_as=FINISHED, retried=True), booked(identity="y", ended_as=EndedAs.AGENT_CRASHED)),
+        (booked(ended_as=LIMIT), booked(identity="y", ended_as=EndedAs.HARNESS_CRASHED)),
+        (booked(ended_as=FINISHED), booked(identity="y")),
+    ],
+    ids=["an exit code", "a score", "a try given up", "two that differ", "one of two"],
+)
+def test_an_end_that_was_told_of_something_else_does_not_say_that_the_agent_finished(
+    told: tuple[Observation, ...],
+) -> None:
+    """Its client was gone while the model waited for a tool's result: nobody knows why, whatever else was booked."""
+    scene = Scene().call().ran(0).call().end(0)
+    assert verdict(scene, booked(ended_as=LIMIT)).blame is Blame.MODEL, "its own harness ended it"
+    assert verdict(scene, *told).blame is Blame.INDETERMINATE

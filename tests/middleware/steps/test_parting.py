@@ -396,3 +396,36 @@ def test_the_order_in_which_observations_come_does_not_matter(seed: int) -> None
     mixed = list(crowd.observations)
     random.Random(seed).shuffle(mixed)
     assert part(crowd.facts(mixed), named=True) == part(crowd.facts(), named=True)
+
+
+@pytest.mark.parametrize("session", [None, "two"])
+def test_a_tool_on_the_host_that_calls_itself_by_anothers_name_gets_nothing_of_its_environment(
+    session: str | None,
+) -> None:
+    """Two sessions on the host, each with an environment of Harbor's; a tool of the one says the other's name once,
+    in a conversation of its own or with its agent's session."""
+    crowd = Crowd()
+    a, b = crowd.box("a", 1, until=9, project="task__a__env"), crowd.box("b", 1, until=9, project="task__b__env")
+    asks = {letter: [(f"toolu_{letter}", "Bash", f"text-{letter}")] for letter in ("a", "b")}
+    one = crowd.talk(2, 4, session="one", first="do a", asks=asks["a"])
+    two = crowd.talk(2.1, 4, session="two", first="do b", asks=asks["b"])
+    for turn in range(3):
+        crowd.ran("a", 2.7 + turn, "text-a")
+        crowd.ran("b", 2.75 + turn, "text-b")
+    thief = crowd.call(3.9, 0, named="task__a", session=session, first="hello", system=None, tools=None)
+    told = {frozenset(part.calls): part.containers for part in parted(crowd).parts}
+    assert told.get(frozenset(one)) == frozenset({a}), told
+    assert told.get(frozenset([*two, *([thief] if session else [])])) == frozenset({b})
+
+
+def test_a_name_beside_a_nameless_conversation_gets_no_environment_where_no_command_tells() -> None:
+    """terminus-2 types into a terminal, so nothing says whose command ran; the tool's name is not proof enough."""
+    crowd = Crowd()
+    crowd.box("a", 1, until=9, project="task__a__env")
+    crowd.box("b", 1, until=9, project="task__b__env")
+    one = crowd.talk(2, 4, session="one", first="do a")
+    two = crowd.talk(2.1, 4, session="two", first="do b")
+    crowd.call(3.9, 0, named="task__a", session="two", first="hello", system=None, tools=None)
+    told = {frozenset(part.calls): part.containers for part in parted(crowd).parts}
+    assert told[frozenset(one)] == frozenset()
+    assert not any(box_id("a") in boxes for calls, boxes in told.items() if calls & set(two)), told

@@ -214,3 +214,26 @@ def test_a_turn_asked_again_in_other_words_that_goes_on_is_a_step() -> None:
     told.attempt(turns=1, message_digests=["m0", "m1", "other"], body_digest="other")
     told.attempt(turns=2)
     assert roles(told) == ["step"] * 4
+
+
+def test_a_conversation_that_goes_on_after_a_prompt_too_long_is_no_summary_however_few_its_turns() -> None:
+    """What begins anew has fewer turns than what was refused, and grows: its work, but perhaps its last word."""
+    told = Story()
+    for turn in range(5):
+        told.attempt(turns=turn)
+    told.attempt(turns=5, **refused("context"))
+    for turn in range(3):
+        anew = ["anew", *(f"n{n}" for n in range(1, 2 * turn + 1))]
+        told.attempt(turns=turn, message_digests=anew, first_user_digest="anew", body_digest=f"anew-{turn}")
+    told.attempt(turns=0, message_digests=["third"], first_user_digest="third", body_digest="third")
+    assert roles(told)[6:8] == ["step"] * 2, roles(told)
+
+
+def test_a_text_agents_single_turn_after_a_prompt_too_long_is_its_work() -> None:
+    """Without tools in any request a reply acts in words: nothing tells a summary from a step."""
+    told = Story()
+    told.attempt(turns=0, has_tools=False)
+    told.attempt(turns=1, has_tools=False, **refused("context"))
+    cut_short(told, "go on from here", has_tools=False)
+    told.attempt(turns=0, has_tools=False, message_digests=["n"], first_user_digest="n", body_digest="n0")
+    assert roles(told) == ["step"] * 4, roles(told)

@@ -306,6 +306,25 @@ def test_a_named_victim_of_the_harness_is_no_proof_because_a_process_can_name_it
     assert "the harness's agent CLI" in verdict.sentence
 
 
+@pytest.mark.parametrize("where", ["tool", None])
+@pytest.mark.parametrize("comm", ["claude", "mini"])
+def test_a_program_of_the_models_that_is_called_as_an_agent_is_none_that_the_agent_outlived(
+    comm: str, where: str | None
+) -> None:
+    """Innocent: `comm` is the file's name, or whatever the process calls itself; the agent asked its model three times
+    more, and results came back."""
+    told = Scene().call().waited().call().waited().oom(victim=Victim(comm=comm, pid=777, role=where)).waited()
+    verdict = told.call().waited().call().waited().call(tools=0).end(1).verdict()
+    assert (verdict.blame, verdict.cause) == ("model", None), verdict.sentence
+
+
+def test_an_agent_cli_that_asked_nothing_more_is_the_harness_s() -> None:
+    told = Scene().call().ran(0).call().waited().oom(victim=Victim(comm="claude", pid=777, role="tool"))
+    verdict = told.waited().end(137).verdict()
+    assert summary(verdict) == ("infra", "suspected", "container.oom_kill", 2)
+    assert "the harness's agent CLI" in verdict.sentence
+
+
 @pytest.mark.parametrize("where", ["main", "tool", None])
 def test_a_tmux_is_told_as_the_harness_s_wherever_the_collector_found_it(where: str | None) -> None:
     """The collector's word is the place in the tree of processes, as a real kernel log and tmux gave it: main."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from fairtrial.middleware.attribution.engine import judge
 from fairtrial.middleware.core.observations import Observation
-from fairtrial.middleware.core.records import Blame, EndedAs, Grade, PhaseName, Trust
-from tests.middleware.attribution.scene import Scene
+from fairtrial.middleware.core.records import Blame, EndedAs, Grade, MemoryLimits, PhaseName, Trust
+from fairtrial.middleware.steps.assembler import assemble
+from fairtrial.middleware.steps.placed import Assembly
+from tests.middleware.attribution.scene import MIB, TRIAL, Scene
 from tests.middleware.attribution.test_engine_imported import booked, verdict
 
 
@@ -45,3 +48,34 @@ def test_the_tasks_own_solution_that_does_not_fit_suspects_the_task(verifier: bo
 def test_an_oracle_by_a_word_that_the_agent_could_have_written_is_none() -> None:
     scene = Scene().call().ran(137, oom=True).call(tools=0).end(1)
     assert verdict(scene, told_by_harbor("oracle", Trust.INSIDE)).blame is Blame.INFRA
+
+
+def test_an_agent_of_that_name_that_asks_a_model_is_no_oracle() -> None:
+    scene = Scene().call().ran(137, oom=True).end(1)
+    assert verdict(scene, told_by_harbor("oracle")).blame is Blame.INFRA
+
+
+def test_a_kill_in_the_verifiers_time_before_any_reply_proves_nothing_against_the_limit() -> None:
+    """The agent was never answered, so what the verifier ran needed the memory: the task's tests may have."""
+    scene = Scene().refused(529).waited().oom(told=False)
+    scene.observations[-1] = msgspec.structs.replace(scene.observations[-1], phase=PhaseName.VERIFY)
+    told = verdict(scene.end(1), told_by_harbor("terminus-2"))
+    kill = [row for row in told.present if row.cause == "container.oom_kill"]
+    assert not (told.cause == "container.oom_kill" and told.grade is Grade.PROVED), told.sentence
+    assert "harness and services alone" not in told.sentence
+    assert kill or told.cause == "container.oom_kill"
+
+
+@pytest.mark.parametrize("oracle", [False, True])
+def test_beyond_any_headroom_is_not_proved_the_models_where_no_command_of_its_own_was_struck(oracle: bool) -> None:
+    if oracle:
+        assembly = assemble(
+            [*Scene().waited().oom(told=False).waited().end(0).observations, told_by_harbor("oracle")], TRIAL
+        )
+    else:
+        assembly = assemble([*in_the_verifier().observations, told_by_harbor("terminus-2")], TRIAL)
+    limits = msgspec.structs.replace(assembly.trial.limits, memory=MemoryLimits(declared=16 * MIB, ceiling=64 * MIB))
+    trial = msgspec.structs.replace(assembly.trial, limits=limits)
+    told = judge(Assembly(trial=trial, placed=assembly.placed, attempt_call=assembly.attempt_call))
+    assert (told.blame, told.grade) == (Blame.TASK if oracle else Blame.INFRA, Grade.SUSPECTED), told.sentence
+    assert "the model's" not in told.sentence

@@ -7,6 +7,8 @@ import shlex
 
 import pytest
 
+from fairtrial.middleware.relay.session import relay_settings
+from fairtrial.middleware.relay.settings import Upstream
 from fairtrial.middleware.relay.settings_files import Findings, adapt, find_tool, inspect
 
 DOOR = "http://127.0.0.1:4000/t/0123456789abcdef0123456789abcdef"
@@ -74,11 +76,45 @@ def test_the_companys_network_in_a_settings_file_is_what_the_door_goes_by() -> N
     weak = json.dumps({"env": {"HTTPS_PROXY": "http://weak:1", "NODE_EXTRA_CA_CERTS": "/ca.pem", "OTHER": "x"}})
     strong = json.dumps({"env": {"HTTPS_PROXY": "http://strong:1", "NO_PROXY": ""}})
     findings = look("claude", {"/h/.claude/settings.json": weak, "/w/project/.claude/settings.json": strong})
-    assert findings.network == {"HTTPS_PROXY": "http://strong:1", "NODE_EXTRA_CA_CERTS": "/ca.pem"}
+    assert findings.network == {"HTTPS_PROXY": "http://strong:1", "NO_PROXY": "", "NODE_EXTRA_CA_CERTS": "/ca.pem"}
     assert not findings.past_connect()
     small = json.dumps({"env": {"https_proxy": "http://small:1"}})
     (note,) = look("claude", {"/h/.claude/settings.json": small}).past_connect()
     assert note.text.startswith("~/.claude/settings.json sets env.https_proxy, which beats the environment")
+
+
+def test_a_proxy_that_the_strongest_file_takes_away_is_nobodys() -> None:
+    """Claude Code 2.1.332 goes straight then, past the proxy of a weaker file or of its environment."""
+    weak, strong = (
+        json.dumps({"env": dict.fromkeys(("HTTPS_PROXY", "https_proxy"), to)}) for to in ("http://weak:1", "")
+    )
+    environ = {"HTTPS_PROXY": "http://own:1", "https_proxy": "http://own:1"}
+    files = {"/h/.claude/settings.json": weak, "/w/project/.claude/settings.json": strong}
+    findings = look("claude", files, environ)
+    assert relay_settings({**environ, **findings.network}).proxy.https_proxy == ""
+    assert not findings.past_connect()
+
+
+@pytest.mark.parametrize(
+    "given, expected",
+    [
+        ({"HTTP_PROXY": "http://one:1"}, "one"),
+        ({"HTTPS_PROXY": "http://two:1"}, "two"),
+        ({"HTTP_PROXY": "http://one:1", "HTTPS_PROXY": "http://two:1"}, "two"),
+        ({"HTTP_PROXY": "http://one:1", "ALL_PROXY": "http://all:1"}, "one"),
+        ({"HTTP_PROXY": "http://one:1", "NO_PROXY": "api.test"}, None),
+    ],
+)
+def test_the_door_of_claude_code_goes_by_the_one_proxy_that_claude_code_would_take(
+    given: dict[str, str], expected: str | None
+) -> None:
+    """As 2.1.332 went with each of these, to an https and to a plain address alike; other doors go as curl does."""
+    settings = relay_settings(given, tool="claude")
+    for url in ("https://api.test", "http://api.test"):
+        proxy = settings.proxy_for(Upstream.parse("anthropic", url))
+        assert (proxy and proxy.host) == expected
+        other = Upstream.parse("openai", url)
+        assert settings.proxy_for(other) == relay_settings(given).proxy.choose(other)
 
 
 def test_the_strongest_of_several_files_counts() -> None:
