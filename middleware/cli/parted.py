@@ -18,7 +18,7 @@ import msgspec
 
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.config import Thresholds
-from fairtrial.middleware.core.records import Run, Trial
+from fairtrial.middleware.core.records import Blame, Run, Trial
 from fairtrial.middleware.report.many import counts_of, coverage_of, line_of
 from fairtrial.middleware.report.words import plural, printable, seconds, wrapped
 from fairtrial.middleware.store.database import latest_record
@@ -177,8 +177,17 @@ def part_now(
         meant = [one for one in parts if wanted in {one.name, one.id}]
         meant = meant or [one for one in parts if "." in wanted and one.id.endswith(wanted)]
         if len(meant) == 1:
-            return provisional(database, meant[0], thresholds, store=store)
+            record = provisional(database, meant[0], thresholds, store=store)
+            return record if meant[0].over else _open(record)
     return None
+
+
+def _open(record: Trial) -> Trial:
+    """The same, of a trial that goes on: that its end is missing is then no sign of anything."""
+    if record.verdict is None or record.verdict.blame is not Blame.INDETERMINATE:
+        return record
+    sentence = "The trial still runs, so how it ends is not known yet."
+    return msgspec.structs.replace(record, verdict=msgspec.structs.replace(record.verdict, sentence=sentence))
 
 
 def _in_short(found: SoFar) -> str | None:

@@ -89,6 +89,12 @@ def _trials_table(rows: list[TrialRow], width: int | None) -> list[str]:
     return folded
 
 
+def _short(trial: str) -> str:
+    """The end of an id; of a trial of a running command (`ID.NUMBER`) with its run's end whole, to be known again."""
+    run, dot, number = trial.partition(".")
+    return f"{run[-12:]}{dot}{number}"
+
+
 def _cells(row: TrialRow) -> tuple[tuple[str, ...], tuple[str, str, str]]:
     started = datetime.fromtimestamp(row.started_ns / 1e9).astimezone().strftime("%m-%d %H:%M:%S")
     took = "running" if row.closed is None else "-"
@@ -100,7 +106,7 @@ def _cells(row: TrialRow) -> tuple[tuple[str, ...], tuple[str, str, str]]:
     elif row.exit_code:
         booked += f" (exit {row.exit_code})"
     verdict = verdict_phrase(row.blame, row.grade, row.cause, row.step) if row.blame else "-"
-    left = (row.trial[-12:], started, took, printable(row.task or row.name or "-"), booked)
+    left = (_short(row.trial), started, took, printable(row.task or row.name or "-"), booked)
     return left, (printable(row.terminated_by or "-"), printable(verdict), printable(row.sentence or ""))
 
 

@@ -129,7 +129,7 @@ def run_lines(
     if any(line.outcome == Outcome.UNKNOWN for line in trials):
         lines.append(f"  whether they passed, the harness knows: fairtrial import HARNESS PATH{which}")
     if stored:
-        lines.append(f"  more: fairtrial trials{which or f' --limit {len(trials)}'} · fairtrial show NAME")
+        lines.append(f"  more: fairtrial trials{which or f' --limit {len(trials)}'} · fairtrial show TRIAL")
     return lines[:MAX_LINES]
 
 

@@ -73,6 +73,8 @@ class Told:
 def summary_lines(told: Told, *, width: int) -> list[str]:
     """The whole text."""
     lines = _head(told, width)
+    if not told.trials:
+        return lines  # tables of noughts would say that nothing was watched
     lines += ["", "BOOKED", *_booked(told, width)]
     lines += ["", "WHAT THE VERDICTS SAY", *_classes(told, width)]
     lines += ["", "ENDED BY INFRA (whoever is to blame)", *_ended(told, width)]
@@ -92,7 +94,7 @@ def _head(told: Told, width: int) -> list[str]:
     if told.started:
         when = f"; {told.started[:16].replace('T', ' ')}"
         when += f" to {told.ended[:16].replace('T', ' ')} UTC" if told.ended else " UTC"
-    text = f"RUN  {printable(told.run)}: {plural(told.trials, 'trial')} ({who}){when}"
+    text = f"RUN  {printable(told.run)}: {plural(told.trials, 'trial')}{f' ({who})' if who else ''}{when}"
     lines = wrapped(text, width, indent="", hang="     ")
     left_out: list[str] = []
     if told.retried:

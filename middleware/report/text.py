@@ -72,6 +72,8 @@ def ending_lines(trial: Trial, *, verbose: bool = False, stored: bool = True) ->
                 # Inside another run, or unable to open a door: the sentence says which, and where to look.
                 return [f"{PREFIX}passed. {printable(verdict.sentence.removeprefix(_EXIT_0))}"]
             doubt = "no model call came through the door: does the command use ANTHROPIC_BASE_URL or OPENAI_BASE_URL?"
+            if "egress.connect" in trial.coverage.doors:
+                doubt = "no connection came through the connect door: does the command honour HTTPS_PROXY?"
             return [f"{PREFIX}passed, but {doubt}{tail}"]
     lines = [f"{PREFIX}{booked(trial)} → {headline(verdict)}", f"  {printable(verdict.sentence)}"]
     if ended := _ended(verdict, only_news=True):

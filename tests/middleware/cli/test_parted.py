@@ -101,3 +101,11 @@ def test_a_summary_counts_those_that_still_run(live: Path, capfd: pytest.Capture
     assert "3 trials that still run" in text
     assert "Of those that still run 2 are over: fairtrial trials --run nightly" in text
     assert json.loads(ask(capfd, live, "summary", "--run", "nightly", "--json"))["still_open"] == 3
+
+
+def test_a_trial_that_goes_on_is_not_said_to_have_lost_its_end(live: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    listed = ask(capfd, live, "trials", "--run", "nightly")
+    assert f"{ROOT[-12:]}." in listed, "a part's row bears its run's id as the run's own row does"
+    text = ask(capfd, live, "show", f"{ROOT[-12:]}.3")
+    assert "The trial still runs, so how it ends is not known yet." in text
+    assert "may have been stopped" not in text

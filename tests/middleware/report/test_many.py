@@ -57,7 +57,7 @@ def test_64_trials_are_ten_lines_at_most_with_what_can_be_put_right_first() -> N
         "task-58 in step 58 and 2 more"
     )
     assert any("3 model calls could not be told" in line and "FAIRTRIAL_TRIAL" in line for line in lines)
-    assert lines[-1] == "  more: fairtrial trials --run tb2 · fairtrial show NAME"
+    assert lines[-1] == "  more: fairtrial trials --run tb2 · fairtrial show TRIAL"
 
 
 def test_words_that_reached_no_trial_are_said_and_cost_no_other_line() -> None:
@@ -73,7 +73,7 @@ def test_words_that_reached_no_trial_are_said_and_cost_no_other_line() -> None:
         "  3 words of the control API stayed under the run's own id: 1 of the run's own id, 2 of a name that fits"
         in ("\n".join(lines))
     )
-    assert lines[-1] == "  more: fairtrial trials --run tb2 · fairtrial show NAME"
+    assert lines[-1] == "  more: fairtrial trials --run tb2 · fairtrial show TRIAL"
     alone = run_lines(trials, run="tb2", ended="exit 0", unassigned={"words": 1, "words.unknown": 1})
     assert "  1 word of the control API stayed under the run's own id: 1 of a name that fits no one trial." in alone
 

@@ -48,6 +48,12 @@ def told(**changes: object) -> Told:
     return Told(**(values | changes))  # type: ignore[arg-type]
 
 
+def test_a_run_of_which_no_trial_has_ended_has_no_tables_of_noughts() -> None:
+    lines = summary_lines(told(trials=0, harnesses={}, started=None, retried=0, wholes=0, still_open=2), width=80)
+    assert [line.strip() for line in lines[1:]] == ["Not counted: 2 trials that still run."]
+    assert lines[0].endswith(": 0 trials")
+
+
 @pytest.mark.parametrize("width", [70, 80, 120])
 def test_no_line_is_wider_than_the_terminal(width: int) -> None:
     assert [line for line in summary_lines(told(), width=width) if len(line) > width] == []
@@ -71,10 +77,3 @@ def test_every_part_is_told() -> None:
     ):
         assert part in text or part in flat, part
     assert "\x1b" not in text
-
-
-def test_a_run_without_a_trial_has_no_rate() -> None:
-    empty = told(trials=0, classes=dict.fromkeys(CLASSES, 0), as_failures=(0, 0), looks=[], ended_by_infra=(0, 0, 0))
-    text = "\n".join(summary_lines(empty, width=80))
-    assert "none that was seen" in text
-    assert "nan" not in text

@@ -124,6 +124,13 @@ def test_a_pass_without_a_model_call_is_one_line_that_asks_the_right_question() 
     assert len(ending_lines(passed_without_calls(), verbose=True)) > 1
 
 
+def test_a_pass_without_a_connection_asks_for_the_variable_that_via_connect_sets() -> None:
+    doors = Coverage(doors={"egress.connect": "on"})
+    (line,) = ending_lines(msgspec.structs.replace(passed_without_calls(), coverage=doors))
+    assert "no connection came through the connect door: does the command honour HTTPS_PROXY?" in line
+    assert "ANTHROPIC_BASE_URL" not in line
+
+
 def test_a_pass_inside_another_run_names_that_run_in_one_line() -> None:
     sentence = "The command ended with exit code 0. Its calls went through the doors of trial 1. Read: fairtrial show 1"
     verdict = Verdict(blame=Blame.INDETERMINATE, sentence=sentence)
