@@ -58,10 +58,11 @@ def looks_like_files(words: Sequence[str]) -> bool:
 
 
 def _is_place(word: str) -> bool:
-    """What can be started is a command, also where a folder has its name (which `name/` means)."""
+    """What can be started is a command, also where a folder has its name (which `name/` means); what is not there is a
+    path if it is written as one."""
     if word.endswith((*SUFFIXES, os.sep)) or word in (".", ".."):
         return True
-    return os.path.exists(word) and shutil.which(word) is None
+    return (os.sep in word or os.path.exists(word)) and shutil.which(word) is None
 
 
 def examine_files(words: Sequence[str]) -> list[FileReport]:

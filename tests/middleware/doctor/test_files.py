@@ -113,6 +113,7 @@ def test_words_are_files_by_their_shape_and_a_command_stays_a_command(tmp_path: 
     assert looks_like_files(["task.toml", "x/y.yaml"])
     assert looks_like_files([str(tmp_path)])
     assert looks_like_files(["nosuchfolder/", "."])
+    assert looks_like_files(["/nosuchfolder/deploy"])
     assert not looks_like_files([])
     assert not looks_like_files(["claude", "-p", "task.toml"])
     assert not looks_like_files(["python"])
