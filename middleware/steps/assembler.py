@@ -59,6 +59,7 @@ from fairtrial.middleware.steps.agents import lineages
 from fairtrial.middleware.steps.attempts import FoldedCall, SeenAttempt, call_record, changes, fold, seen
 from fairtrial.middleware.steps.booked import CONTROL, Booking
 from fairtrial.middleware.steps.identity import extends, session_key
+from fairtrial.middleware.steps.kill_times import Moment, by_path, moments
 from fairtrial.middleware.steps.placed import Assembly, Placed
 from fairtrial.middleware.steps.roles import assign_roles
 from fairtrial.middleware.steps.tools import Span, Tools
@@ -99,7 +100,8 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
     agent_ended_ns = ends.agent_ended_ns
     if booking.agent_ended_ns is not None and starts and booking.agent_ended_ns > starts[-1]:
         agent_ended_ns = booking.agent_ended_ns
-    placed = tuple(_place(observation, value, starts, ends, booking) for observation, value in selected)
+    kills = moments(own)
+    placed = tuple(_place(observation, value, starts, ends, booking, kills) for observation, value in selected)
 
     containers = container_facts(placed)
     windows = Windows(starts, containers, placed)
@@ -176,7 +178,7 @@ def _select(observations: Iterable[Observation], trial_id: str) -> tuple[list[_D
             if isinstance(container, str) and container not in ours and not isinstance(value, KernelOomKill):
                 stray_containers.add(container)
                 continue
-        selected.append((observation, value))
+        selected.append((observation, by_path(value, ours) if isinstance(value, KernelOomKill) else value))
     counts = {"attempts": len(stray_attempts), "containers": len(stray_containers)}
     return selected, {name: count for name, count in counts.items() if count}
 
@@ -326,7 +328,14 @@ def _is_stop(event: ContainerEvent) -> bool:
     return event.action == "stop" or (event.action == "kill" and event.signal in {None, 2, 3, 9, 15})
 
 
-def _place(observation: Observation, value: Value, starts: Sequence[int], ends: _Ends, booking: Booking) -> Placed:
+def _place(
+    observation: Observation,
+    value: Value,
+    starts: Sequence[int],
+    ends: _Ends,
+    booking: Booking,
+    kills: Mapping[str, Moment],
+) -> Placed:
     at = observation.wall_ns
     kind = type(value)
     if kind is HarnessOutcome:
@@ -339,6 +348,9 @@ def _place(observation: Observation, value: Value, starts: Sequence[int], ends: 
     elif kind in _LATE_TYPES and kind is not CgroupReading:
         late = round(observation.uncertainty_s * 1e9)
         earlier = at - (max(LATE_KILL_NS, late) if kind is OomKill else late)
+        if kind is OomKill and observation.id in kills:
+            at, late = kills[observation.id]
+            earlier = min(earlier, at - late)
         if kind in _KILLS and starts:
             # Not before the first call, if it may have been behind it: a kill before any reply can prove whose it was.
             earlier = max(earlier, min(at, starts[0]))

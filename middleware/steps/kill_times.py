@@ -1,0 +1,67 @@
+"""When the OOM kills were that a cgroup's counter told of late.
+
+In: a trial's observations, in order.  Out: records of the kernel log tied to the container that their path names; and
+for a counter's rise the moment of its kill, where the kernel log or the runtime has one for every kill that the counter
+counted.  On a loaded machine a container's counter is first read when the container is a second old, and its kill then
+lies some steps back; the kernel's own record does not.  Where the two differ in number (a log that was not read, a
+cgroup that was made anew, a runtime that tells of a parent's limit) the counter stays where it was read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from msgspec import structs
+
+from fairtrial.middleware.core.observations import ContainerEvent, KernelOomKill, Observation, OomKill, Value
+
+_ID: Final = re.compile(r"[0-9a-f]{64}")
+
+Moment = tuple[int, int]
+"""Wall time and its uncertainty, ns."""
+
+
+def by_path(value: KernelOomKill, ours: Collection[str]) -> KernelOomKill:
+    """The record with its container, if it bears none and the killed process's cgroup is below one of `ours`.
+
+    The log is read at once; a container is found a moment later.
+    """
+    if value.container_id is not None:
+        return value
+    named = [one for one in _ID.findall(value.task_memcg or "") if one in ours]
+    return structs.replace(value, container_id=named[0]) if named else value
+
+
+def moments(own: Iterable[tuple[Observation, Value]]) -> dict[str, Moment]:
+    """Id of a counter's observation → when the last kill that it counts was."""
+    counted: dict[str, list[tuple[Observation, OomKill]]] = {}
+    records: dict[str, list[Moment]] = {}
+    events: dict[str, list[Moment]] = {}
+    for observation, value in own:
+        moment = observation.wall_ns, round(observation.uncertainty_s * 1e9)
+        if isinstance(value, OomKill):
+            counted.setdefault(value.container_id, []).append((observation, value))
+        elif isinstance(value, KernelOomKill) and value.container_id is not None:
+            records.setdefault(value.container_id, []).append(moment)
+        elif isinstance(value, ContainerEvent) and value.action == "oom":
+            events.setdefault(value.container_id, []).append(moment)
+    found: dict[str, Moment] = {}
+    for container, rises in counted.items():
+        for told in (records.get(container, []), events.get(container, [])):
+            if pairs := _paired(rises, told):
+                found |= pairs
+                break
+    return found
+
+
+def _paired(rises: Sequence[tuple[Observation, OomKill]], told: Sequence[Moment]) -> dict[str, Moment]:
+    totals = [value.total for _, value in rises]
+    if None in totals or max(total or 0 for total in totals) != len(told):
+        return {}
+    return {
+        observation.id: told[value.total - 1]
+        for observation, value in rises
+        if value.total and told[value.total - 1][0] < observation.wall_ns
+    }
