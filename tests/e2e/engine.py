@@ -151,8 +151,10 @@ def private_engine(*options: str, daemon: str = "dockerd") -> Generator[Engine, 
 def _start_daemon(folder: Path, asked: Sequence[str]) -> subprocess.Popen[bytes] | None:
     """A daemon that answers, or None when it ended or stayed silent."""
     (folder / "pid").unlink(missing_ok=True)
-    command = [*asked, "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
+    daemon_program, *options = asked
+    command = [daemon_program, "--data-root", f"{folder}/data", "--exec-root", f"{folder}/exec"]
     command += ["--pidfile", f"{folder}/pid", "-H", f"unix://{folder}/s", "--iptables=false", "--ip6tables=false"]
+    command += options  # last, so that they win: another data root must not become a full disk of the machine
     with (folder / "log").open("ab") as log:
         daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
     engine = Engine(docker_host=f"unix://{folder}/s", gateway=None)
