@@ -21,8 +21,8 @@ from fairtrial.middleware.core.observations import (
 from fairtrial.middleware.core.records import Run, Trial, Trust
 
 TRIAL_FIELDS = """schema trial name run harness task try started ended closed trace_id fairtrial_version ruleset command
-exit_code signal outcome outcome_source booked phases environment limits mutations verdict steps side_calls connections
-unassigned coverage""".split()  # noqa: SIM905 - as RECORDS.md lists them, with what was added since
+exit_code signal outcome outcome_source booked marks phases environment limits mutations verdict steps side_calls
+connections unassigned coverage""".split()  # noqa: SIM905 - as RECORDS.md lists them, with what was added since
 
 FIELDS = {
     "Phase": "name started ended outcome source",
