@@ -65,7 +65,7 @@ def merge(toml: Tree, environ: Mapping[str, str], overrides: Mapping[str, Leaf],
         if value is not None:
             values[key] = _convert(key, value, source="the command line", from_text=False)
             sources[key] = "the command line"
-    return Effective(build(values), sources)
+    return Effective(_build(values), sources)
 
 
 def _take_table(table: Tree, prefix: str, values: dict[str, Leaf]) -> None:
@@ -86,7 +86,7 @@ def _take_table(table: Tree, prefix: str, values: dict[str, Leaf]) -> None:
 def _convert(key: str, value: object, *, source: str | None, from_text: bool) -> Leaf:
     where = f" (from {source})" if source else ""
     if key not in known_fields():
-        raise ConfigError(f"There is no setting `{key}`{where}.", remedy=nearest(key), key=key, source=source)
+        raise ConfigError(f"There is no setting `{key}`{where}.", remedy=_nearest(key), key=key, source=source)
     field = known_fields()[key]
     if field.kind is dict and not from_text:
         if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
@@ -131,7 +131,7 @@ def _from_text(kind: type, text: str) -> Leaf:
     return text
 
 
-def nearest(key: str) -> str:
+def _nearest(key: str) -> str:
     import difflib
 
     candidates = difflib.get_close_matches(key, list(known_fields()), n=1, cutoff=0.5)
@@ -144,7 +144,7 @@ def nearest(key: str) -> str:
     return "`fairtrial config show` lists all settings."
 
 
-def build(values: Mapping[str, Leaf]) -> Config:
+def _build(values: Mapping[str, Leaf]) -> Config:
     if not values:
         return Config()
     hints = get_type_hints(Config)
