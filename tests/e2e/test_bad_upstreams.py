@@ -1,4 +1,4 @@
-"""Upstreams that are not there, proxies, certificates: a client sees what it would without us, and whose fault it is."""
+"""Upstreams that are not there, proxies, certificates: clients see what it would without us, and whose fault it is."""
 
 import json
 from collections.abc import Sequence
