@@ -40,9 +40,13 @@ class Outside:
         self.box = ""
 
     def find(self) -> str:
-        """The trial's container, once it is there."""
+        """The trial's container, once it is there and the observer holds a pidfd of its first process.
+
+        What is done before a slow observer has looked, it cannot have seen: that is no test of what it saw.
+        """
         wait_for(lambda: bool(set(self.engine.containers()) - self._before))
         (self.box,) = set(self.engine.containers()) - self._before
+        wait_for(lambda: held_by_fairtrial(self.init_pid()))
         return self.box
 
     def has(self, path: str) -> bool:
@@ -52,6 +56,20 @@ class Outside:
     def init_pid(self) -> int:
         """Host pid of its first process."""
         return int(self.engine.docker("inspect", "--format", "{{.State.Pid}}", self.box).stdout)
+
+
+def held_by_fairtrial(pid: int) -> bool:
+    """Whether a process of fairtrial's holds a pidfd of this one (needs root, or its own user)."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"fairtrial" not in (process / "cmdline").read_bytes():
+                continue
+            held = [one.read_text() for one in (process / "fdinfo").iterdir()]
+        except OSError:
+            continue  # over, or a descriptor of it
+        if any(f"\nPid:\t{pid}\n" in text for text in held):
+            return True
+    return False
 
 
 def run_boxed(
