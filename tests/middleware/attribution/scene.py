@@ -385,6 +385,11 @@ def model_failed(**scene: object) -> Scene:
     return Scene(**scene).call().ran(0).call().ran(1).call(tools=0).end(1)  # type: ignore[arg-type]
 
 
+def oom_in_last_tool_step() -> Scene:
+    """Two commands, the second killed for memory."""
+    return Scene().call().ran(0).call().ran(137, oom=True, victim=Victim(comm="python3", pid=8433, rss=60 * MIB))
+
+
 def full_tmpfs(steps: int = 4) -> Scene:
     """mini-swe-agent in 64 MiB: step 1 fills a tmpfs and is killed, every later command dies too; exit 0."""
     told = Scene(user_agent="OpenAI/Python 3.57.0")
