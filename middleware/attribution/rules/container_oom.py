@@ -3,7 +3,7 @@
 Recognises: a moved kill counter of a container's own cgroup, a kernel record, or the runtime's OOM event, folded to one
 event per container and step; main process or child, also when the command hid it behind exit code 0; a kill of the
 whole node (`node.oom`); steps that ran in a box whose memory was still held by what an earlier step had written to
-tmpfs or locked (`container.oom_residual`, or the same event when the writer's step was itself struck: `oom_residual.py`).
+tmpfs or locked (`container.oom_residual`, or the same event when the writer's step was itself struck).
 What it did to the trial is `oom_standing.py`'s, who was killed `oom_victims.py`'s.  Whose demand it was stays open
 (`suspected`) but for what `oom_demand.py` proves and what `oom_whose.py` knows of verifiers and oracles.  Other trials'
 peaks are `across_rules.py`'s to look at; a replay has no source yet.
@@ -89,7 +89,7 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: Fill 
     node_wide = any(v.constraint == "CONSTRAINT_NONE" for _, v in group.records)
     parent = parent_that_was_full(container, group)
     from_above = node_wide or parent is not None or any(v.parent_limit_hit for _, v in group.counted)
-    support = any(role_of(ctx, group, v.victim.pid) in SUPPORT_ROLES for _, v in group.records)
+    support = any(role_of(ctx, group, p, v) in SUPPORT_ROLES for p, v in group.records)
     if full is not None:
         cause = CAUSES["container.oom_residual"]
     else:

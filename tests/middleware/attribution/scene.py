@@ -291,6 +291,7 @@ class Scene:
         self.kills += delta
         constraint = str(fields.pop("constraint", "CONSTRAINT_MEMCG"))
         full = fields.pop("oom_memcg", None)
+        lived_s, exec_id = fields.pop("lived_s", None), fields.pop("exec_id", None)
         known: dict[str, object] = {
             "container_id": self.container,
             "delta": delta,
@@ -305,6 +306,8 @@ class Scene:
                 container_id=self.container,
                 constraint=constraint,
                 oom_memcg=None if full is None else str(full),
+                lived_s=lived_s if isinstance(lived_s, float) else None,
+                exec_id=None if exec_id is None else str(exec_id),
             )
             self.tell(record, self.cgroup)
         if told and self.container != "own":
