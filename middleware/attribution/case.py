@@ -342,6 +342,12 @@ class Case:
             default=None,
         )
 
+    def may_be_answered(self, at_ns: int) -> bool:
+        """Whether something that a model said may have been there at that moment: first bytes of a reply, an attempt
+        whose end nobody saw, a redirect past the door."""
+        opened = any(p.at_ns <= at_ns for c in self.calls for p in c.open_attempts)
+        return opened or self.past_door or any(answered <= at_ns for answered in self.answered_ns)
+
     def is_upkeep(self, container: str, exec_id: str | None) -> bool:
         """Whether an exec was the harness's own (tmux traffic, set-up), and no tool call of a reply has its text."""
         one = None if exec_id is None else self._execs.get((container, exec_id))

@@ -20,6 +20,7 @@ How it can be wrong: as `oom_standing.py` says; the cost is a `suspected` and on
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from fairtrial.middleware.attribution.case import ContainerCase, KillGroup, evidence, no, unknown, yes
@@ -33,7 +34,7 @@ from fairtrial.middleware.attribution.rules.oom_demand import (
     within_floor,
 )
 from fairtrial.middleware.attribution.rules.oom_readings import evidence_of, hidden_by, limit_of, peak_of, placed_in
-from fairtrial.middleware.attribution.rules.oom_residual import Fill, Levels, with_spoiled
+from fairtrial.middleware.attribution.rules.oom_residual import OPEN, Fill, Levels, with_spoiled
 from fairtrial.middleware.attribution.rules.oom_standing import after_last_word, standing_of
 from fairtrial.middleware.attribution.rules.oom_victims import (
     SUPPORT_ROLES,
@@ -43,7 +44,7 @@ from fairtrial.middleware.attribution.rules.oom_victims import (
     the_command_itself,
     victims_named,
 )
-from fairtrial.middleware.attribution.rules.oom_whose import Whose, whose
+from fairtrial.middleware.attribution.rules.oom_whose import Whose, before_a_reply, whose
 from fairtrial.middleware.attribution.sentences import clean, count, fill, size
 from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.records import Blame, Grade, PhaseName, Question, Trust
@@ -121,7 +122,7 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: Fill 
                 "would have been enough, so the command was too greedy."
             )
         else:
-            demand = "Whose demand it was is open."
+            demand = OPEN
     fact = Grade.PROVED
     if all(p.observation.trust is not Trust.HOST for p in placed_in(group)):
         fact = best = Grade.SUSPECTED
@@ -144,6 +145,11 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: Fill 
         "writer": None if full is None or full.writer is None else str(full.writer),
     }
     given = {name: text for name, text in facts.items() if text}
+    open_still = other is None and blame is Blame.INFRA and best is Grade.SUSPECTED
+    unasked = before_a_reply(ctx, group.at_ns, given) if open_still else None
+    if unasked is not None:
+        demand = unasked.demand if demand == OPEN else demand
+        other = replace(unasked, advice=fill(cause.advice, given)) if node_wide else unasked
     template = cause.template if group.step is not None else cause.template.replace(" in step {step}", "")
     if group.step is None:
         template = template.replace("because", f"during {group.phase.value} because")

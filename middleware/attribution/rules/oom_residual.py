@@ -19,6 +19,9 @@ from fairtrial.middleware.attribution.rules.oom_readings import placed_in
 from fairtrial.middleware.attribution.sentences import size, steps
 from fairtrial.middleware.steps.placed import Placed
 
+OPEN: Final = "Whose demand it was is open."
+"""The last words of a sentence that leaves it so."""
+
 _CITED: Final = 5
 """Spoiled steps of which the evidence is cited."""
 
@@ -75,9 +78,8 @@ def with_spoiled(event: Event, later: list[tuple[KillGroup, Fill]]) -> Event:
     """The writer's event with the steps that it left without memory; each is counted, the first few are cited."""
     numbers = [group.step for group, _ in later if group.step is not None]
     said = f"What it had written stayed charged, so {steps(numbers)} ran in a box without memory, their commands lost."
-    demand = "Whose demand it was is open."
-    if event.sentence.endswith(demand):
-        text = f"{event.sentence.removesuffix(demand)}{said} {demand}"
+    if event.sentence.endswith(OPEN):
+        text = f"{event.sentence.removesuffix(OPEN)}{said} {OPEN}"
     else:
         text = f"{event.sentence} {said}"
     cited = [
