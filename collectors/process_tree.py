@@ -19,7 +19,8 @@ from fairtrial.collectors.parse.proc import parse_stat
 _MAX_KNOWN: Final = 20_000
 _MAX_NEW_PER_SCAN: Final = 500
 _MAX_DEPTH: Final = 64
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+"""Of `start_ticks`: since boot, the time in which the machine was suspended counted."""
 
 
 @dataclass(slots=True)
@@ -129,5 +130,5 @@ class ProcessTree:
                 line = parse_stat((self._proc / pid.decode() / "stat").read_bytes())
             except (OSError, ValueError):
                 continue
-            found.append((line.start_ticks / _TICKS_PER_S, line.threads))
+            found.append((line.start_ticks / TICKS_PER_S, line.threads))
         return found

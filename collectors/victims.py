@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from fairtrial.collectors.kernel_log import VictimRecord
-from fairtrial.collectors.process_tree import ProcessTree
+from fairtrial.collectors.process_tree import TICKS_PER_S, ProcessTree, Seen
+from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.observations import KernelOomKill, Subject
 from fairtrial.middleware.core.records import Victim
 from fairtrial.middleware.core.sink import Source
@@ -170,6 +171,7 @@ class VictimJoiner:
                 oom_memcg=None if verdict is None else verdict.oom_memcg,
                 task_memcg=None if verdict is None else verdict.task_memcg,
                 parents=[seen.comm for seen in chain[1 : 1 + _COMMS]],
+                lived_s=_lived_s(chain[0], record.mono_ns) if chain else None,
             ),
             subject=Subject(trial=self._trial_id, container_id=container_id, exec=exec_id, pid=killed.pid),
             wall_ns=record.wall_ns,
@@ -207,3 +209,9 @@ class VictimJoiner:
         for handle, (record, container_id) in waiting.items():
             handle.cancel()
             self._write(record, container_id)
+
+
+def _lived_s(seen: Seen, killed_mono_ns: int) -> float | None:
+    """None for a process that began after the kill: its pid was given away again."""
+    lived_s = (killed_mono_ns + clock.suspended_ns()) / 1e9 - seen.start_ticks / TICKS_PER_S
+    return round(lived_s, 2) if lived_s >= 0 else None

@@ -325,6 +325,38 @@ class Case:
             if a.value.request.operation != "hello" and a.value.reply.status is not None and a.value.reply.status < 400
         ]
 
+    def first_act_ns(self, since_ns: int = 0) -> int | None:
+        """When the first reply came that may have set a tool to work, **monotonic** ns; None when none did.
+
+        `since_ns`: wall ns; replies before it, such as before a container's start, are left out.
+        """
+        return min(
+            (
+                a.value.started_ns + round((a.value.ttfb or 0.0) * 1e9)
+                for call in self.main_calls
+                if asked_of(call).acts
+                for a in call.attempts
+                if a.value.started_ns and a.value.reply.status is not None and a.value.reply.status < 400
+                if a.started_ns + round((a.value.ttfb or 0.0) * 1e9) >= since_ns
+            ),
+            default=None,
+        )
+
+    def may_be_answered(self, at_ns: int) -> bool:
+        """Whether something that a model said may have been there at that moment: first bytes of a reply, an attempt
+        whose end nobody saw, a redirect past the door."""
+        opened = any(p.at_ns <= at_ns for c in self.calls for p in c.open_attempts)
+        return opened or self.past_door or any(answered <= at_ns for answered in self.answered_ns)
+
+    def is_upkeep(self, container: str, exec_id: str | None) -> bool:
+        """Whether an exec was the harness's own (tmux traffic, set-up), and no tool call of a reply has its text."""
+        one = None if exec_id is None else self._execs.get((container, exec_id))
+        if one is None or not one.plumbing or one.started is None:
+            return False
+        asked = {use.text_digest for a in self._attempts.values() for use in a.value.reply.tool_calls}
+        value = one.started.value
+        return not isinstance(value, ExecStarted) or value.text_digest is None or value.text_digest not in asked
+
     @property
     def failed_beside(self) -> list[CallSeen]:
         """Failed calls that may have been a tool's, of conversations that did not get through later."""

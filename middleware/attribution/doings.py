@@ -12,8 +12,8 @@ from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase, ExecSeen
 from fairtrial.middleware.core.records import PhaseName
-from fairtrial.middleware.steps.assembler import STRUCK_NS
 from fairtrial.middleware.steps.placed import Placed
+from fairtrial.middleware.steps.placing import STRUCK_NS
 
 ENDING: Final = frozenset({"kill", "stop", "restart", "remove"})
 """Requests that end a container's life."""

@@ -1,7 +1,7 @@
 """Folding: HTTP attempts become logical model calls.
 
 In: `attempt.started` and `attempt.ended` values of one trial.  Out: `FoldedCall`s in order of their first attempt,
-each with its attempts in order.  What this module does not do: say which calls are steps (`roles.py`, `assembler.py`).
+each with its attempts in order.  What this module does not do: say which calls are steps (`roles.py`, `opened.py`).
 
 An attempt joins a call when the call's last attempt had ended without a whole reply before it began, and
 - the client's own call key is the same, or

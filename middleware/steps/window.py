@@ -1,7 +1,7 @@
 """Windows: joins readings, kills and events of containers to steps.
 
 In: the placed observations of a trial and the start times of its steps.  Out: one `ContainerUse` per container and
-step. What this module does not do: decide which step a call opens (`assembler.py`) or what a kill means
+step. What this module does not do: decide which step a call opens (`opened.py`) or what a kill means
 (`attribution/`).
 
 Counters are cumulative, so a step's share is the difference of the readings at its two edges.  The reading that a

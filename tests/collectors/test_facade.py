@@ -312,6 +312,8 @@ async def test_a_command_without_docker_that_is_killed_for_memory_is_counted_and
             victims = [v for v in kept.of(KernelOomKill) if v.container_id == "own"]
             assert [v.victim.role for v in victims] == ["descendant"]
             assert "sh" in victims[0].parents
+            assert victims[0].lived_s is not None
+            assert 0 <= victims[0].lived_s < 60
         await them.close()
     assert MUTATIONS == []
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import pytest
+
 from fairtrial.collectors.kernel_log import VictimRecord
 from fairtrial.collectors.parse.kmsg import KilledProcess, OomVerdict
-from fairtrial.collectors.process_tree import ProcessTree
+from fairtrial.collectors.process_tree import TICKS_PER_S, ProcessTree
 from fairtrial.collectors.victims import KnownExec, VictimJoiner
+from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.observations import KernelOomKill
 from tests.collectors.keep import Kept, eventually
 from tests.collectors.trees import Tree
@@ -91,6 +94,22 @@ def test_a_grandchild_of_an_exec_is_joined_by_the_process_tree(tmp_path: Path) -
     assert value.victim.role == "tool"
     assert value.parents[:2] == ["make", "sh"]
     assert case.kept.all[0].wall_ns == 10
+
+
+def test_a_victim_is_told_with_the_time_that_it_had_lived_when_the_kernel_killed_it(tmp_path: Path) -> None:
+    """It started 1 s after boot (100 ticks); times in which the machine slept are part of it."""
+    case = Case(tmp_path, Known())
+    killed_ns = round((100 / TICKS_PER_S + 7.25) * 1e9) - clock.suspended_ns()
+    case.joiner.take(replace(record(202), mono_ns=killed_ns))
+    assert case.one().lived_s == pytest.approx(7.25, abs=0.02)
+
+
+@pytest.mark.parametrize("pid", [999, 202])
+def test_a_victim_that_nobody_saw_or_whose_pid_is_another_s_by_now_has_no_known_age(tmp_path: Path, pid: int) -> None:
+    """`record` is of 20 ns after boot, before the process that has the pid."""
+    case = Case(tmp_path, Known())
+    case.joiner.take(replace(record(pid), mono_ns=20 - clock.suspended_ns()))
+    assert case.one().lived_s is None
 
 
 def test_the_first_process_of_the_container_is_its_init_and_no_execs(tmp_path: Path) -> None:

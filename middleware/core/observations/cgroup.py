@@ -147,6 +147,9 @@ class KernelOomKill(Value, frozen=True, kw_only=True):
     task_memcg: str | None = None
     parents: list[str] = []
     """comm of the victim's parent chain, nearest first."""
+    lived_s: float | None = None
+    """How long it had lived when it was killed, by the start that /proc told (hundredths of a second); None: it was
+    never seen alive.  A process keeps its start when it becomes another program (execve)."""
 
 
 class HostCounters(Value, frozen=True, kw_only=True):

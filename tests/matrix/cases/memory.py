@@ -134,6 +134,17 @@ SCENARIOS: Final = (
         agent=box(f"{SMALL} --memory-reservation 16m"),
     ),
     oom(
+        "memory-bomb-named-tmux",
+        "the same, by a command that calls itself tmux, as a terminal that the harness types into would be called",
+        shell("sh -c 'printf tmux-hog > /proc/$$/comm; x=$(head -c 99000000 /dev/zero | tr \"\\0\" a)'; true"),
+        GIVES_UP,
+        kind=Kind.LOOK_ALIKE,
+        why="VERDICTS 3 and 8: as memory-bomb-at-4x; a name that a process gives itself proves nothing",
+        right=Right(blame=of(Blame.MODEL), grade="open", cause=OOM, step=1, ended=(OOM, Grade.PROVED, 1)),
+        agent=box(f"{SMALL} --memory-reservation 16m"),
+        dear=True,
+    ),
+    oom(
         "oom-recovered",
         "a command is killed, a leaner one does the job",
         shell("tail /dev/zero"),

@@ -291,6 +291,7 @@ class Scene:
         self.kills += delta
         constraint = str(fields.pop("constraint", "CONSTRAINT_MEMCG"))
         full = fields.pop("oom_memcg", None)
+        lived_s, exec_id = fields.pop("lived_s", None), fields.pop("exec_id", None)
         known: dict[str, object] = {
             "container_id": self.container,
             "delta": delta,
@@ -305,6 +306,8 @@ class Scene:
                 container_id=self.container,
                 constraint=constraint,
                 oom_memcg=None if full is None else str(full),
+                lived_s=lived_s if isinstance(lived_s, float) else None,
+                exec_id=None if exec_id is None else str(exec_id),
             )
             self.tell(record, self.cgroup)
         if told and self.container != "own":
@@ -383,6 +386,11 @@ def ended(verdict: Verdict) -> tuple[str, str, int | None] | None:
 def model_failed(**scene: object) -> Scene:
     """Two steps with tools that ended well, a last word, and exit 1."""
     return Scene(**scene).call().ran(0).call().ran(1).call(tools=0).end(1)  # type: ignore[arg-type]
+
+
+def oom_in_last_tool_step() -> Scene:
+    """Two commands, the second killed for memory."""
+    return Scene().call().ran(0).call().ran(137, oom=True, victim=Victim(comm="python3", pid=8433, rss=60 * MIB))
 
 
 def full_tmpfs(steps: int = 4) -> Scene:

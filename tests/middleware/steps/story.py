@@ -181,3 +181,22 @@ def request_facts(turns: int, **changes: object) -> RequestFacts:
         "session": "session-1",
     }
     return RequestFacts(**(fields | changes))  # type: ignore[arg-type]
+
+
+def three_steps() -> Story:
+    """Three turns with one exec each, an OOM kill in the second, and a `docker stop` at the end."""
+    told = Story().begin().box()
+    for turn in range(3):
+        results = [f"toolu_{turn - 1}"] if turn else []
+        told.attempt(turns=turn, tools=((f"toolu_{turn}", "Bash", f"cmd-{turn}"),), tool_result_ids=results)
+        told.read("call_ended", oom_kill=int(turn > 1))
+        told.s += 0.01
+        told.ran(f"exec-{turn}", digest=f"cmd-{turn}", exit_code=137 if turn == 1 else 0)
+        if turn == 1:
+            told.killed(comm="python3")
+        told.s += 0.05
+    told.s += 0.1
+    told.event("kill", signal=15)
+    told.s += 10
+    told.event("die", exit_code=137)
+    return told.end()

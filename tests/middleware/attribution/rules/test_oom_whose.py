@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from fairtrial.middleware.attribution.engine import judge
-from fairtrial.middleware.core.observations import Observation
-from fairtrial.middleware.core.records import Blame, EndedAs, Grade, MemoryLimits, PhaseName, Trust
+from fairtrial.middleware.core.observations import Observation, ReplyFacts, RequestFacts
+from fairtrial.middleware.core.records import Blame, EndedAs, Grade, MemoryLimits, PhaseName, Trust, Verdict, Victim
 from fairtrial.middleware.steps.assembler import assemble
 from fairtrial.middleware.steps.placed import Assembly
 from tests.middleware.attribution.scene import MIB, TRIAL, Scene
@@ -79,3 +79,66 @@ def test_beyond_any_headroom_is_not_proved_the_models_where_no_command_of_its_ow
     told = judge(Assembly(trial=trial, placed=assembly.placed, attempt_call=assembly.attempt_call))
     assert (told.blame, told.grade) == (Blame.TASK if oracle else Blame.INFRA, Grade.SUSPECTED), told.sentence
     assert "the model's" not in told.sentence
+
+
+def unasked(*, limit: int | None = 64 * MIB) -> Scene:
+    """The harness's set-up is struck, and the command ends without a call."""
+    return Scene(limit=limit).waited().oom(victim=Victim(comm="apt", pid=5)).waited().end(1)
+
+
+def words_of(told: Verdict) -> str:
+    return f"{told.sentence} {told.flips_if}"
+
+
+@pytest.mark.parametrize("limit", [64 * MIB, None])
+def test_a_trial_that_asked_no_model_is_not_told_that_the_model_was_at_fault(limit: int | None) -> None:
+    told = unasked(limit=limit).verdict()
+    assert (told.blame, told.grade, told.cause) == (Blame.INFRA, Grade.SUSPECTED, "container.oom_kill")
+    assert "No reply of a model had been seen by then" in told.sentence
+    assert "run the trial again" in told.sentence
+    assert "the model was" not in words_of(told)
+    assert "to the model" not in words_of(told)
+    assert "to the harness or the task" in words_of(told)
+
+
+def test_a_trial_whose_only_call_was_never_answered_is_told_so_as_well() -> None:
+    scene = Scene().attempt(
+        ReplyFacts(),
+        outcome="client_disconnect",
+        request=RequestFacts(operation="count_tokens"),
+        first_failure="client",
+    )
+    told = scene.oom().gone(137, ended_by="oom").end(137).verdict()
+    assert (told.blame, told.grade, told.cause) == (Blame.INFRA, Grade.SUSPECTED, "container.oom_kill")
+    assert "No reply of a model had been seen by then" in told.sentence
+    assert "to the model" not in words_of(told)
+
+
+def test_a_kill_behind_a_reply_is_told_as_the_models_if_it_comes_again() -> None:
+    """Near-miss."""
+    told = Scene().call().ran(137, oom=True).call(tools=0).end(1).verdict()
+    assert "if it is killed again, the model was" in told.sentence
+    assert "to the model if it is killed there as well" in words_of(told)
+
+
+@pytest.mark.parametrize("how", ["open", "gap"])
+def test_a_kill_at_a_time_when_a_reply_may_have_been_missed_is_told_as_ever(how: str) -> None:
+    """Near-miss: an attempt whose end nobody saw, or a stretch that the door did not see."""
+    scene = Scene().attempt_begun() if how == "open" else Scene().waited().gap(since=0.2, until=0.8)
+    told = scene.waited().oom().waited().end(1).verdict()
+    assert "No reply of a model had been seen" not in told.sentence
+    assert "to the model" in words_of(told)
+
+
+def test_a_node_that_ran_out_before_any_call_still_says_what_to_do_about_the_node() -> None:
+    told = Scene().waited().oom(constraint="CONSTRAINT_NONE", victim=Victim(comm="apt", pid=5)).waited().end(1)
+    verdict = told.verdict()
+    assert verdict.cause == "node.oom"
+    assert "fewer neighbours" in verdict.sentence
+    assert "to the model" not in words_of(verdict)
+
+
+def test_words_change_no_blame() -> None:
+    """A limit of four times what is guaranteed is never infra's, called or not."""
+    told = Scene(limit=256 * MIB, reservation=64 * MIB).waited().oom().waited().end(1).verdict()
+    assert told.blame is Blame.INDETERMINATE
