@@ -21,6 +21,7 @@ from fairtrial.middleware.attribution.case import ContainerCase, evidence, no, u
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.doings import (
     ENDING,
+    LATE_DIE_NS,
     asked_for,
     heir_of,
     in_time,
@@ -37,6 +38,7 @@ from fairtrial.middleware.core.causes import CAUSES
 from fairtrial.middleware.core.observations import ContainerGone
 from fairtrial.middleware.core.records import Blame, Grade
 from fairtrial.middleware.steps.placed import Placed
+from fairtrial.middleware.steps.placing import STRUCK_NS
 
 _SIGKILL: Final = 9
 _PATIENCE_NS: Final = 11_000_000_000
@@ -83,7 +85,8 @@ def _event(
     at, (start, heir) = placed.at_ns, again
     before = [e for execs in container.execs.values() for e in execs if e.started is not None and e.started.at_ns < at]
     first = _first_told(container, at)
-    running = running_at(container, first) or running_at(container, at)
+    struck_ns = LATE_DIE_NS if gone.init_signal == _SIGKILL else STRUCK_NS
+    running = running_at(container, first) or running_at(container, at, struck_ns)
     if not before or not (used_after(ctx.case, at) or running):
         return None
     own = asked_for(ctx.case, container, at, ENDING)

@@ -19,6 +19,7 @@ from typing import Final
 from fairtrial.middleware.attribution.case import Case, ContainerCase, evidence, unknown, yes
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.doings import (
+    LATE_DIE_NS,
     asked_for,
     in_time,
     running_at,
@@ -58,14 +59,15 @@ def struck(case: Case) -> list[ContainerCase]:
         told = told or asked_for(case, container, at) or any(g.container == container.id for g in case.kills)
         told = told or with_engine(case, at)
         alone = gone.init_signal == _SIGKILL and container.seen.own_pid_namespace is True
-        used = running_at(container, at) or used_after(case, at)
-        if alone and not told and used and in_time(case, placed) and works_inside(case, placed.step):
+        used = running_at(container, at, LATE_DIE_NS) or used_after(case, at)
+        step = struck_step(container, placed, LATE_DIE_NS)
+        if alone and not told and used and in_time(case, placed) and works_inside(case, step):
             found.append(container)
     return found
 
 
 def _event(container: ContainerCase, placed: Placed, gone: ContainerGone) -> Event:
-    step = struck_step(container, placed)
+    step = struck_step(container, placed, LATE_DIE_NS)
     facts = {"container": name_of(container), "at": rfc3339(placed.at_ns)}
     if step is not None:
         facts["step"] = str(step)

@@ -23,6 +23,18 @@ def test_a_sigkill_that_nobody_inside_can_have_sent_is_suspected_of_infra() -> N
     assert "nothing says by whom" in verdict.sentence
 
 
+@pytest.mark.parametrize(
+    "waited_s, blame, ending", [(0.0, "infra", ("unknown.outside", "proved", 2)), (0.5, "indeterminate", None)]
+)
+def test_an_engine_that_tells_late_of_a_death_hides_neither_the_command_that_died_nor_its_step(
+    waited_s: float, blame: str, ending: tuple[str, str, int] | None
+) -> None:
+    told = inside(inside(seen(Scene())), exit_code=137)  # 0.1 s ago
+    told = told.call(tools=0, seconds=0.05).waited(waited_s)  # and the agent has said its last word
+    verdict = gone(told, init_signal=9).end(1).verdict()
+    assert (verdict.blame, ended(verdict)) == (blame, ending)
+
+
 def test_a_first_process_that_exited_with_137_was_killed_by_nobody() -> None:
     verdict = failed(killed(init_signal=0)).verdict()
     assert verdict.blame == "model"
