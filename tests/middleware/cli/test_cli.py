@@ -132,6 +132,9 @@ def test_replay_computes_the_same_and_another_threshold_is_printed(home: Path) -
         (("compare", "a", "b"), 2, "not built yet"),
         (("import", "harbor", "folder"), 1, "no trial was found"),
         (("import", "horbar", "folder"), 2, "horbar"),
+        (("doctor", "nosuch"), 2, "nosuch was not found: it is no command on PATH, no file and no folder. Check its"),
+        (("doctor", "nosuch", "-p", "x"), 2, "nosuch was not found"),
+        (("doctor", "--jsn"), 2, "--jsn was not found"),
     ],
 )
 def test_a_wrong_line_gets_a_sentence_with_a_remedy(
@@ -140,6 +143,13 @@ def test_a_wrong_line_gets_a_sentence_with_a_remedy(
     said = fairtrial(home, *words)
     assert (said.returncode, sentence in said.stderr) == (status, True), said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_doctor_reads_a_folder_that_is_called_without_a_slash(home: Path) -> None:
+    (home / "k").mkdir()
+    (home / "k" / "compose.yaml").write_text("services: {x: {image: y, mem_limit: 1g}}")
+    said = fairtrial(home, "doctor", "k")
+    assert (said.returncode, said.stdout.splitlines()[0]) == (0, "k/compose.yaml (compose)"), said.stderr
 
 
 @pytest.mark.parametrize(
