@@ -102,7 +102,9 @@ def _annotation(kind: str, name: str, trial: Trial) -> str:
     if verdict is None:
         return _command(kind, title, f"Trial {trial.trial} has no verdict.")
     again = f"Run it again: {verdict.answers.retry.value}."
-    return _command(kind, title, f"{verdict.sentence} {again}")
+    ended = verdict.terminated_by
+    by = f" Ended by {ended.cause}, {ended.grade.value}." if ended is not None and ended.cause != verdict.cause else ""
+    return _command(kind, title, f"{verdict.sentence}{by} {again}")
 
 
 def _command(kind: str, title: str, message: str) -> str:

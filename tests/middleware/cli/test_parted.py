@@ -63,7 +63,7 @@ def test_a_trial_goes_before_a_run_and_nothing_stays_nothing(over: Path, capfd: 
 
 
 def test_the_other_commands_take_the_runs_id_as_well(over: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert "of 3 trials passed" in ask(capfd, over, "report", ROOT)
+    assert ": 3 trials, the outcome is not known" in ask(capfd, over, "report", ROOT)
     assert json.loads(ask(capfd, over, "summary", "--run", ROOT, "--json"))["trials"] == 3
     assert len(json.loads(ask(capfd, over, "trials", "--run", ROOT, "--json"))) == 3
     assert len(json.loads(ask(capfd, over, "trials", "--run", ROOT, "--json", "-n", "2"))) == 2

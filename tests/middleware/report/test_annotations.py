@@ -66,6 +66,13 @@ def test_notices_stand_behind_the_failures_and_never_take_their_place() -> None:
     assert "13 more trials" in lines[-1]
 
 
+def test_what_ended_an_undecided_trial_is_said() -> None:
+    (line,) = annotation_lines([trial(outcome=Outcome.UNKNOWN, blame=Blame.INDETERMINATE)])
+    assert " Ended by model_api.overloaded, proved. Run it again: yes." in line
+    (line,) = annotation_lines([trial()])
+    assert "Ended by" not in line, "the title says it"
+
+
 def test_fifty_failures_are_ten_annotations_the_gravest_first_and_the_rest_counted() -> None:
     lines = annotation_lines([trial(n, blame=Blame.MODEL if n % 2 else Blame.INFRA) for n in range(50)])
     assert len(lines) == MAX_ANNOTATIONS == 10
