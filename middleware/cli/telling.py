@@ -31,12 +31,13 @@ from fairtrial.middleware.cli.base import (
     thresholds_set,
 )
 from fairtrial.middleware.closing import judged
+from fairtrial.middleware.core.errors import UsageError
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.report.tables import table_lines
 from fairtrial.middleware.report.text import WIDTH, show_lines
 from fairtrial.middleware.report.words import printable, seconds, verdict_phrase, wrapped
 from fairtrial.middleware.store.database import latest_record, observations_of
-from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
+from fairtrial.middleware.store.queries import TrialRow, find_trial, list_runs, list_trials
 from fairtrial.middleware.store.writer import explain
 
 
@@ -206,7 +207,7 @@ def _shown_as_run(
 
 @app.command(rich_help_panel=READ)
 def summary(
-    run: Annotated[str, typer.Option("--run", help="The run to sum up.")],
+    run: Annotated[str | None, typer.Option("--run", help="The run to sum up.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -215,11 +216,16 @@ def summary(
 
     close_orphans(path_of_store(store))
     with reading(store) as database:
-        found = show_summary(database, run, as_json=as_json, width=terminal_width() or WIDTH)
+        found = run is not None and show_summary(database, run, as_json=as_json, width=terminal_width() or WIDTH)
+        names = [] if found else [printable(name) for name in list_runs(database)]
         others = not found and bool(list_trials(database, limit=1))
-    if not found:
-        leave(nothing_listed(run, failed=False, others=others))
-    return 0
+    if found:
+        return 0
+    there = f"the newest {'run' if len(names) == 1 else 'runs'} here: {', '.join(names)}"
+    there = there if names else "no trial here is of a named run; `fairtrial run --run NAME -- COMMAND` names one"
+    if run is None:
+        raise UsageError("There is no run to sum up: --run NAME says which.", remedy=f"{there[0].upper()}{there[1:]}")
+    leave(f"no trial of run {run!r}; {there}" if others else nothing_listed(run, failed=False, others=others))
 
 
 @app.command(rich_help_panel=READ)
