@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,8 +23,8 @@ MAY_BE_ABSENT = {
     "collectors": ("50 cgroups",),
     "spikes": ("spikes",),
     "churn": ("cgroups made", "containers of"),
-    "start_end": ("container",),
-    "docker": ("docker", "containers"),
+    "start_end": (() if os.environ.get("FAIRTRIAL_TEST_DOCKER") else ("no engine is named",)),
+    "docker": (() if os.environ.get("FAIRTRIAL_TEST_DOCKER") else ("no engine is named",)),
     "missing": ("",),
 }
 

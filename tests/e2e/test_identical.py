@@ -133,7 +133,8 @@ class Client:
     """How a client is run.  `body` takes out of a request what has no order; `order` is that of its requests.
 
     `one_by_one`: not for a client that sends calls side by side: which of its free connections the next one takes is
-    then chance, with us and without.  `keeps_home`: both runs have one HOME, since its first use costs seconds and changes nothing that is sent.
+    then chance, with us and without.  `keeps_home`: both runs have one HOME, since its first use costs seconds and
+    changes nothing that is sent.
     """
 
     command: Callable[[], Sequence[str]]
