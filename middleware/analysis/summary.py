@@ -7,9 +7,9 @@ Each trial that counts is in exactly one class.  Not counted: attempts that thei
 trials that were observed as a whole and hold others that were imported on their own (else both would count); both are
 said.  Trials that fairtrial itself spoiled are in no score (VERDICTS section 7).
 A trial whose outcome nobody has told (a harness's results that were not imported yet) is neither a pass nor a failure.
-The three denominators: infra as failures (what leaderboards do), infra that is proved left out, both over known outcomes
-alone; and bounds over all: every trial that infra may have ended, or of which nothing is known, once as failed and once
-as passed.
+The three denominators: infra as failures (what leaderboards do), infra that is proved left out, both over known
+outcomes alone; and bounds over all: every trial that infra may have ended, or of which nothing is known, once as failed
+and once as passed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from fairtrial.middleware.cli.base import (
@@ -149,9 +148,14 @@ def show(
     standing = still_runs(row.started_ns) if stored is None and runs else None
     if standing is not None:
         record = as_running(record)
-        print("fairtrial: this trial still runs. What follows is judged as of now, and stored nowhere.", file=sys.stderr)
+        print(
+            "fairtrial: this trial still runs. What follows is judged as of now, and stored nowhere.", file=sys.stderr
+        )
     elif stored is None:
-        print("fairtrial: fairtrial was stopped in the middle of this trial, and nothing has closed it.", file=sys.stderr)
+        print(
+            "fairtrial: this trial was never closed: fairtrial was stopped in its middle. It is judged as of now.",
+            file=sys.stderr,
+        )
     if as_json:
         print_json(record, live=standing is not None)
         return
@@ -216,16 +220,19 @@ def summary(
 
     close_orphans(path_of_store(store))
     with reading(store) as database:
-        found = run is not None and show_summary(database, run, as_json=as_json, width=terminal_width() or WIDTH)
-        names = [] if found else [printable(name) for name in list_runs(database)]
-        others = not found and bool(list_trials(database, limit=1))
-    if found:
-        return 0
-    there = f"the newest {'run' if len(names) == 1 else 'runs'} here: {', '.join(names)}"
-    there = there if names else "no trial here is of a named run; `fairtrial run --run NAME -- COMMAND` names one"
-    if run is None:
-        raise UsageError("There is no run to sum up: --run NAME says which.", remedy=f"{there[0].upper()}{there[1:]}")
-    leave(f"no trial of run {run!r}; {there}" if others else nothing_listed(run, failed=False, others=others))
+        if run is None:
+            there = _runs_there(database)
+            raise UsageError("There is no run to sum up: --run NAME says which.", remedy=there[0].upper() + there[1:])
+        if not show_summary(database, run, as_json=as_json, width=terminal_width() or WIDTH):
+            leave(f"no trial of run {run!r}; {_runs_there(database)}")
+    return 0
+
+
+def _runs_there(database: sqlite3.Connection) -> str:
+    names = [printable(name) for name in list_runs(database)]
+    if not names:
+        return "no trial here is of a named run; `fairtrial run --run NAME -- COMMAND` names one"
+    return f"the newest {'run' if len(names) == 1 else 'runs'} here: {', '.join(names)}"
 
 
 @app.command(rich_help_panel=READ)

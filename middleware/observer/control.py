@@ -43,8 +43,8 @@ _BODY_S: Final = 5.0
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 T = TypeVar("T")
 _PAGES: Final = (
-    "POST $FAIRTRIAL_CONTROL_URL/trials/TRIAL/outcome and …/mark are all; TRIAL is $FAIRTRIAL_TRIAL, or what the harness "
-    "calls one of its trials, percent-encoded (`/` is %2F)\n"
+    "POST $FAIRTRIAL_CONTROL_URL/trials/TRIAL/outcome and …/mark are all; TRIAL is $FAIRTRIAL_TRIAL, or what the "
+    "harness calls one of its trials, percent-encoded (`/` is %2F)\n"
 )
 
 
@@ -148,7 +148,9 @@ class ControlPage:
 
     def _recorded(self, value: HarnessOutcome | Note, name: str | None) -> web.Response:
         if self._shut:
-            raise web.HTTPGone(text="the run is over; what its harness wrote is read by fairtrial import HARNESS PATH\n")
+            raise web.HTTPGone(
+                text="the run is over; what its harness wrote is read by fairtrial import HARNESS PATH\n"
+            )
         if self._said[name or ""] >= MAX_SAID:
             raise web.HTTPTooManyRequests(text=f"of one trial {MAX_SAID} outcomes and marks are recorded; {_ENOUGH}")
         if self._said.total() >= MAX_SAID_OF_ALL:
@@ -162,7 +164,9 @@ class ControlPage:
     async def _read(self, request: web.Request, wanted: type[T]) -> tuple[str | None, T]:
         """Of whom (None: of the run's own trial) and the body, from somebody who may say it."""
         if not is_our_host(request.headers.get("Host", ""), ()) or "Origin" in request.headers:
-            raise web.HTTPForbidden(text="this page is for programs on this machine; use FAIRTRIAL_CONTROL_URL as it is, without an Origin\n")
+            raise web.HTTPForbidden(
+                text="this page is for programs on this machine; use FAIRTRIAL_CONTROL_URL as it is, without Origin\n"
+            )
         if not hmac.compare_digest(request.match_info["token"].encode(), self._token):
             raise web.HTTPNotFound(text="there is no such page; use FAIRTRIAL_CONTROL_URL as it is\n")
         name: str | None = request.match_info["trial"].strip()
@@ -176,9 +180,13 @@ class ControlPage:
                 content = await request.read()
             return name, msgspec.json.decode(content, type=wanted)
         except TimeoutError:
-            raise web.HTTPRequestTimeout(text=f"the body did not come within {_BODY_S:g} s; send it with the head\n") from None
+            raise web.HTTPRequestTimeout(
+                text=f"the body did not come within {_BODY_S:g} s; send it with the head\n"
+            ) from None
         except web.HTTPRequestEntityTooLarge as error:
-            error.text = f"a body may have {MAX_BODY_BYTES >> 10} KiB; send what is needed, such as {_SUCH_AS[wanted]}\n"
+            error.text = (
+                f"a body may have {MAX_BODY_BYTES >> 10} KiB; send what is needed, such as {_SUCH_AS[wanted]}\n"
+            )
             raise
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             said = f"the body is not as it should be: {error}; send such as {_SUCH_AS[wanted]}\n"

@@ -4,7 +4,7 @@ In: `Trial` records.  Out: lines of workflow commands, at most `MAX_ANNOTATIONS`
 fifty), and `name=value` lines for `$GITHUB_OUTPUT`.  A failure that is infra's, or that nobody could decide, is a
 warning; any other failure is an error; a trial that passed although something is wrong with it is a notice: somebody is
 to blame, it was ended from outside, or something in it was killed, ran full or went away.  A model call that failed and
-was asked for again is the everyday of an API, and what was slow was not too slow: they are in the summary, and no annotation.
+was asked for again is the everyday of an API, and what was slow was not too slow: no annotation, they are in `show`.
 
 **Source:** the workflow commands and the limits of annotations in GitHub's documentation.  `%`, line ends and, in
 properties, `:` and `,` are escaped, so that no text of an agent can begin a command of its own.

@@ -213,7 +213,10 @@ def _run_block(name: str, trials: Sequence[Trial], failed: Sequence[Trial], name
         "",
     ]
     if unknown:
-        lines += ["What is not known yet, the harness knows: `fairtrial import HARNESS PATH`, then this report again.", ""]
+        lines += [
+            "What is not known yet, the harness knows: `fairtrial import HARNESS PATH`, then this report again.",
+            "",
+        ]
     rows = [("trial", "booked", "verdict", "ended by", "took")]
     order = [*failed, *(trial for trial in trials if trial.outcome is Outcome.PASSED)]
     for trial in order[:MAX_ROWS]:

@@ -85,9 +85,7 @@ def ending_lines(trial: Trial, *, verbose: bool = False, stored: bool = True) ->
     return lines
 
 
-def show_lines(
-    trial: Trial, *, width: int = WIDTH, cut_tables: bool = False, standing: str | None = None
-) -> list[str]:
+def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False, standing: str | None = None) -> list[str]:
     """`fairtrial show`: everything a person needs to judge the verdict for themselves.
 
     `width`: columns for running text; `cut_tables`: the rows of tables end there as well; `standing`: of a trial whose

@@ -80,11 +80,11 @@ def test_three_denominators_and_none_with_what_fairtrial_spoiled() -> None:
 
 
 def test_an_unknown_outcome_is_neither_passed_nor_failed_and_only_in_the_bounds() -> None:
-    U = Outcome.UNKNOWN
+    nobody = Outcome.UNKNOWN
     unknown = [
-        trial(n, U, Blame.INDETERMINATE, None, ended_by=by) for n, by in ((11, None), (12, "container.oom_kill"))
+        trial(n, nobody, Blame.INDETERMINATE, None, ended_by=by) for n, by in ((11, None), (12, "container.oom_kill"))
     ]
-    found = summed_up("r", [*MIXED, *unknown, trial(13, U, Blame.FAIRTRIAL)])
+    found = summed_up("r", [*MIXED, *unknown, trial(13, nobody, Blame.FAIRTRIAL)])
     scores = found.scores
     assert found.outcome_unknown == 3
     assert (scores.infra_as_failures.passed, scores.infra_as_failures.counted) == (2, 9)

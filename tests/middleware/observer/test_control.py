@@ -112,7 +112,7 @@ async def test_what_is_not_the_trials_own_word_leaves_nothing(page: Page, how: d
         ({"path": "mark", "content": b" " * (MAX_BODY_BYTES + 1)}, '16 KiB; send what is needed, such as {"name"'),
         ({"json": {"outcome": "won"}}, "(passed, failed, errored or unknown)"),
         ({"path": "mark", "content": b"x"}, 'send such as {"name": "compacted"'),
-        ({"headers": {"Origin": "null"}}, "use FAIRTRIAL_CONTROL_URL as it is, without an Origin"),
+        ({"headers": {"Origin": "null"}}, "use FAIRTRIAL_CONTROL_URL as it is, without Origin"),
     ],
 )
 async def test_a_refusal_is_a_sentence_that_says_what_to_do(page: Page, how: dict[str, Any], said: str) -> None:

@@ -56,7 +56,13 @@ def test_a_run_of_which_no_trial_has_ended_has_no_tables_of_noughts() -> None:
 
 
 def test_outcomes_that_nobody_told_are_no_failures_and_the_command_that_brings_them_is_said() -> None:
-    some = {"outcome_unknown": 4, "as_failures": (12, 26), "excluded": (12, 22), "lowest": (12, 30), "highest": (25, 30)}
+    some = {
+        "outcome_unknown": 4,
+        "as_failures": (12, 26),
+        "excluded": (12, 22),
+        "lowest": (12, 30),
+        "highest": (25, 30),
+    }
     text = "\n".join(summary_lines(told(run="tb 2", **some), width=120))
     assert "  The outcome of 4 trials is not known, neither passed nor failed: import the harness's results\n" in text
     assert "    fairtrial import HARNESS PATH --run 'tb 2'\n" in text
