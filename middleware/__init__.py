@@ -1,6 +1,6 @@
 """Three floors of one house: the core below, the app on top, the rooms between.
 
-`collectors -> middleware.core` and `middleware.app -> collectors` are no cycle: they are different floors. Who may
+`collectors -> middleware.core` and `middleware.observer -> collectors` are no cycle: they are different floors. Who may
 import whom is one contract in pyproject.toml (lint-imports).
 
 core        the words and records that everybody uses; imports nothing of ours
@@ -13,6 +13,7 @@ demo        the stand-in model server and the scripted agent
 harnesses   a harness's own results -> outcome per trial (not built yet)
 analysis    statistics over many trials (not built yet)
 report      a trial or run -> text
-app.py      the observer process: the only file that knows every room
+observer    parts of the observer processes
+app.py      the observer process of `run`, put together; sidecar.py: that of `serve`
 cli.py      the commands
 """

@@ -1,7 +1,7 @@
 """What the stand-in saw of one HTTP request, and how its answer ended.
 
-In: nothing but the fields that `serving.py` fills in while the request runs. Out: `Call`, and its JSON line for the log
-of a stand-in in another process. Secrets in headers are masked before they get here.
+In: nothing but the fields that `serving.py` and its neighbours fill in while the request runs. Out: `Call`, and its
+JSON line for the log of a stand-in in another process. Secrets in headers are masked before they get here.
 """
 
 from __future__ import annotations

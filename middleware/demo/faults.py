@@ -1,7 +1,7 @@
 """What can go wrong with one answer of the stand-in, as records: which kind, at which step, how often.
 
 In: nothing; these are plain values that a test or a demo writes down. Out: `Fault` (and `Scenario` in `script.py` holds
-them). Carrying them out is the business of `serving.py`; nothing here does any I/O.
+them). Carrying them out is the business of `sending.py`; nothing here does any I/O.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The server's side of a WebSocket, as bytes: the stand-in speaks the Responses API over it too.
 
 In: the headers of a handshake and what the client sends. Out: the bytes of the 101, the client's messages, and frames
-to send. Sans-IO; framing and permessage-deflate are wsproto's. `serving.py` reads, writes and fails.
+to send. Sans-IO; framing and permessage-deflate are wsproto's. `link.py` reads, writes and ends.
 """
 
 from __future__ import annotations

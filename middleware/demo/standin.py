@@ -29,8 +29,9 @@ from typing import BinaryIO
 import fairtrial
 from fairtrial.middleware.demo.calls import Call, from_log_line, to_log_line
 from fairtrial.middleware.demo.faults import Fault
+from fairtrial.middleware.demo.link import HEAD_LIMIT_BYTES
 from fairtrial.middleware.demo.script import Scenario, Step, dump_scenario, load_scenario
-from fairtrial.middleware.demo.serving import HEAD_LIMIT_BYTES, Connection
+from fairtrial.middleware.demo.serving import Connection
 
 _BEGUN = b'{"begun":'  # how a log line starts that says that a call runs; all others are ended calls
 

@@ -22,9 +22,8 @@ import msgspec
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from fairtrial.middleware.app import KEPT_OBSERVATIONS, docker_upstream
+from fairtrial.middleware.app import KEPT_OBSERVATIONS
 from fairtrial.middleware.closing import judged
-from fairtrial.middleware.core.hello import DockerInfo
 from fairtrial.middleware.core.observations import Observation, Subject
 from fairtrial.middleware.core.records import Blame, Trial
 from fairtrial.middleware.core.selfevents import Journal
@@ -365,16 +364,6 @@ def test_small_facts_of_the_machine(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor: 0\nmodel name\t: A Chip\n")
     assert cpu_model(tmp_path / "cpuinfo") == "A Chip"
     assert cpu_model(tmp_path / "none") is None
-
-
-def test_the_engine_of_the_hello_becomes_one_to_watch() -> None:
-    assert docker_upstream(DockerInfo(skipped="none")) is None
-    plain = docker_upstream(DockerInfo(url="unix:///s"))
-    assert plain is not None
-    assert (plain.url, plain.tls_ca) == ("unix:///s", None)
-    tls = docker_upstream(DockerInfo(url="tcp://h:1", tls_dir="/d", tls_verify=True))
-    assert tls is not None
-    assert (tls.tls_ca, tls.tls_cert, tls.tls_key, tls.tls_verify) == ("/d/ca.pem", "/d/cert.pem", "/d/key.pem", True)
 
 
 class Receiver(http.server.BaseHTTPRequestHandler):

@@ -269,3 +269,14 @@ OPENAI_STREAM = sse(
     ),
     (None, "[DONE]"),
 )
+
+
+def one_call(wire: Wire, *, cuts: int = 1) -> Wire:
+    """A whole call that goes well, its bytes in so many pieces."""
+    wire.request(anthropic_request(), cuts=cuts)
+    wire.dial()
+    wire.head()
+    for piece in pieces(ANTHROPIC_STREAM, cuts):
+        wire.data(piece)
+    wire.end()
+    return wire
