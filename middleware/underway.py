@@ -25,7 +25,7 @@ from fairtrial.middleware.closing import judged, owner_alive
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.config import Thresholds
 from fairtrial.middleware.core.observations import Observation
-from fairtrial.middleware.core.records import Trial
+from fairtrial.middleware.core.records import Blame, Trial
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.core.sink import this_host
 from fairtrial.middleware.parted import PART_OF, Child, PartedRun
@@ -149,7 +149,15 @@ def provisional(
     """The trial, judged by what is known of it now.  Raises `sqlite3.Error`."""
     kept = [*one.made, *(of_trial(row, one.id) for row in observations_at(database, one.rows))]
     record = judged(kept, one.id, Journal(), thresholds=thresholds, store=store)
-    return record if one.over else msgspec.structs.replace(record, ended=None)
+    return record if one.over else as_running(record)
+
+
+def as_running(record: Trial) -> Trial:
+    """The same, of a trial that goes on: it has no end yet, and that none was recorded is no sign of anything."""
+    verdict = record.verdict
+    if verdict is not None and verdict.blame is Blame.INDETERMINATE:
+        verdict = msgspec.structs.replace(verdict, sentence="The trial still runs, so how it ends is not known yet.")
+    return msgspec.structs.replace(record, ended=None, verdict=verdict)
 
 
 def provisional_of_those_over(

@@ -6,14 +6,16 @@ compare runs.
 Each trial that counts is in exactly one class.  Not counted: attempts that their harness gave up and tried again, and
 trials that were observed as a whole and hold others that were imported on their own (else both would count); both are
 said.  Trials that fairtrial itself spoiled are in no score (VERDICTS section 7).
-The three denominators: infra as failures (what leaderboards do), infra that is proved left out, and bounds: every trial
-that infra may have ended, or of which nothing is known, once as failed and once as passed.
+A trial whose outcome nobody has told (a harness's results that were not imported yet) is neither a pass nor a failure.
+The three denominators: infra as failures (what leaderboards do), infra that is proved left out, both over known
+outcomes alone; and bounds over all: every trial that infra may have ended, or of which nothing is known, once as failed
+and once as passed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from fairtrial.middleware.core.causes import CAUSES
@@ -92,6 +94,8 @@ class Summary(Record, frozen=True, kw_only=True):
     rewards: int = 0
     by_exit_code_only: int = 0
     """Outcomes that nobody but an exit status tells: 0 there is no score."""
+    outcome_unknown: int = 0
+    """Neither passed nor failed: in the bounds alone."""
     classes: dict[str, int] = {}
     ended_by_infra: EndedByInfra = EndedByInfra()
     passed_by_dead_harness: int = 0
@@ -128,7 +132,8 @@ def summed_up(run: str, trials: Sequence[Trial]) -> Summary:
         classes={name: classes.get(name, 0) for name in CLASSES},
         ended_by_infra=_ended_by_infra(counted),
         passed_by_dead_harness=sum(1 for t in counted if passed_by_dead_harness(t)),
-        scores=_scores(classes),
+        outcome_unknown=sum(1 for t in counted if t.outcome is Outcome.UNKNOWN),
+        scores=_scores(counted, of_class),
         coverage=_coverage(counted),
         imported_only=sum(1 for t in counted if imported_only(t)),
         retried=len(retried),
@@ -195,15 +200,17 @@ def _share(passed: int, counted: int) -> Share:
     return Share(passed=passed, counted=counted, rate=passed / counted if counted else None)
 
 
-def _scores(classes: Counter[str]) -> Scores:
+def _scores(trials: Sequence[Trial], of_class: Mapping[str, str]) -> Scores:
+    fair = [trial for trial in trials if of_class[trial.trial] != "fairtrial"]
+    classes = Counter(of_class[trial.trial] for trial in fair if trial.outcome is not Outcome.UNKNOWN)
+    unknown = len(fair) - classes.total()
     passed = classes["passed"]
-    everybody = sum(classes.values()) - classes["fairtrial"]
-    open_ones = classes["infra_proved"] + classes["infra_suspected"] + classes["indeterminate"]
+    open_ones = classes["infra_proved"] + classes["infra_suspected"] + classes["indeterminate"] + unknown
     return Scores(
-        infra_as_failures=_share(passed, everybody),
-        infra_excluded=_share(passed, everybody - classes["infra_proved"]),
-        lowest=_share(passed, everybody),
-        highest=_share(passed + open_ones, everybody),
+        infra_as_failures=_share(passed, classes.total()),
+        infra_excluded=_share(passed, classes.total() - classes["infra_proved"]),
+        lowest=_share(passed, len(fair)),
+        highest=_share(passed + open_ones, len(fair)),
     )
 
 
@@ -243,6 +250,8 @@ def _rank(trial: Trial, of_class: str) -> tuple[int, str]:
         return 45, f"the {of_class}'s doing"
     if verdict is not None and verdict.terminated_by is not None:
         return 40, f"ended by {verdict.terminated_by.cause}"
+    if trial.outcome is Outcome.UNKNOWN:
+        return 30, "its outcome is not known"
     if of_class == "indeterminate" and not imported_only(trial):
         return 35, "watched, and not decided"
     if told is not None and told.error is not None and imported_only(trial):

@@ -18,7 +18,7 @@ import msgspec
 
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.config import Thresholds
-from fairtrial.middleware.core.records import Blame, Run, Trial
+from fairtrial.middleware.core.records import Run, Trial
 from fairtrial.middleware.report.many import counts_of, coverage_of, line_of
 from fairtrial.middleware.report.words import plural, printable, seconds, wrapped
 from fairtrial.middleware.store.database import latest_record
@@ -171,23 +171,26 @@ def held_now(database: sqlite3.Connection, live: Live, wanted: str, thresholds: 
 
 def part_now(
     database: sqlite3.Connection, live: Live, wanted: str, thresholds: Thresholds, store: Path
-) -> Trial | None:
-    """A trial of a run under way, by its name or by its run's id and number, judged as of now."""
+) -> tuple[Trial, str] | None:
+    """A trial of a run under way, by its name or by its run's id and number, judged as of now; and how it stands."""
     for parts in (found.parts for found in live.all()):
         meant = [one for one in parts if wanted in {one.name, one.id}]
         meant = meant or [one for one in parts if "." in wanted and one.id.endswith(wanted)]
         if len(meant) == 1:
             record = provisional(database, meant[0], thresholds, store=store)
-            return record if meant[0].over else _open(record)
+            return record, "over, its run goes on" if meant[0].over else still_runs(meant[0].started_ns)
     return None
 
 
-def _open(record: Trial) -> Trial:
-    """The same, of a trial that goes on: that its end is missing is then no sign of anything."""
-    if record.verdict is None or record.verdict.blame is not Blame.INDETERMINATE:
-        return record
-    sentence = "The trial still runs, so how it ends is not known yet."
-    return msgspec.structs.replace(record, verdict=msgspec.structs.replace(record.verdict, sentence=sentence))
+def still_runs(started_ns: int) -> str:
+    """How a trial stands that has not ended."""
+    return f"still runs, {seconds(max(0, clock.now().wall_ns - started_ns) / 1e9)} so far"
+
+
+def print_json(record: Trial | Run, *, live: bool) -> None:
+    """A record; one of what still runs says so, since its `closed` and its verdict are not the last word."""
+    shown = msgspec.to_builtins(record) | {"provisional": True} if live else record
+    sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(shown)) + b"\n")
 
 
 def _in_short(found: SoFar) -> str | None:
@@ -247,7 +250,7 @@ def show_held(held: Held, *, table: Callable[[list[TrialRow]], list[str]], as_js
             trials=records,
             unassigned=held.unassigned,
         )
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(whole)) + b"\n")
+        print_json(whole, live=held.live)
         return
     print("\n".join(_lines(held, table, width)))
 

@@ -53,6 +53,7 @@ def _told(found: Summary) -> Told:
         mean_reward=found.mean_reward,
         rewards=found.rewards,
         by_exit_code_only=found.by_exit_code_only,
+        outcome_unknown=found.outcome_unknown,
         classes=found.classes,
         ended_by_infra=(ended.trials, ended.proved, ended.suspected),
         infra_causes=ended.causes,

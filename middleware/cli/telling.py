@@ -13,7 +13,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from fairtrial.middleware.cli.base import (
@@ -31,12 +30,13 @@ from fairtrial.middleware.cli.base import (
     thresholds_set,
 )
 from fairtrial.middleware.closing import judged
+from fairtrial.middleware.core.errors import UsageError
 from fairtrial.middleware.core.selfevents import Journal
 from fairtrial.middleware.report.tables import table_lines
 from fairtrial.middleware.report.text import WIDTH, show_lines
 from fairtrial.middleware.report.words import printable, seconds, verdict_phrase, wrapped
 from fairtrial.middleware.store.database import latest_record, observations_of
-from fairtrial.middleware.store.queries import TrialRow, find_trial, list_trials
+from fairtrial.middleware.store.queries import TrialRow, find_trial, list_runs, list_trials
 from fairtrial.middleware.store.writer import explain
 
 
@@ -125,10 +125,16 @@ def show(
     """Show one trial: the verdict, its evidence, each step, what was watched."""
     if settings and not replay:
         leave("--set changes a verdict that is computed anew: add --replay", 2)
+    from fairtrial.middleware.cli.parted import print_json, still_runs
+    from fairtrial.middleware.underway import as_running, runs_under_way
+
     with reading(store) as database:
         if _shown_as_run(database, trial, replay=replay, store=store, as_json=as_json):
             return
         row = one(database, trial)
+        runs = row.closed is None and any(row.trial == each.trial for each in runs_under_way(database))
+        if row.closed is None and not runs:
+            close_orphans(path_of_store(store))  # whoever looks next closes it
         stored = latest_record(database, row.trial)
         kept = list(observations_of(database, row.trial)) if replay or stored is None else []
     if replay or stored is None:
@@ -139,11 +145,19 @@ def show(
         )
     else:
         record = stored
-    if stored is None:
-        still = "is open: it still runs, or fairtrial was stopped in its middle. What follows is judged as of now."
-        print(f"fairtrial: this trial {still}", file=sys.stderr)
+    standing = still_runs(row.started_ns) if stored is None and runs else None
+    if standing is not None:
+        record = as_running(record)
+        print(
+            "fairtrial: this trial still runs. What follows is judged as of now, and stored nowhere.", file=sys.stderr
+        )
+    elif stored is None:
+        print(
+            "fairtrial: this trial was never closed: fairtrial was stopped in its middle. It is judged as of now.",
+            file=sys.stderr,
+        )
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(record)) + b"\n")
+        print_json(record, live=standing is not None)
         return
     width = terminal_width()
     if record.run is not None:
@@ -153,7 +167,7 @@ def show(
             beside = beside_one(database, record, thresholds_set(settings or []), width=width or WIDTH)
     else:
         beside = []
-    print("\n".join(show_lines(record, width=width or WIDTH, cut_tables=width is not None)))
+    print("\n".join(show_lines(record, width=width or WIDTH, cut_tables=width is not None, standing=standing)))
     if beside:
         print("\n" + "\n".join(beside))
     if replay and stored is not None:
@@ -168,20 +182,22 @@ def _shown_as_run(
     database: sqlite3.Connection, wanted: str, *, replay: bool, store: Path | None, as_json: bool
 ) -> bool:
     """Whether `wanted` was a run of several trials, or a trial of one that still runs; then it was shown."""
-    from fairtrial.middleware.cli.parted import Live, held_before, held_now, part_now, show_held
+    from fairtrial.middleware.cli.parted import Live, held_before, held_now, part_now, print_json, show_held
 
     live, thresholds, width = Live(database), thresholds_set([]), terminal_width()
     known = find_trial(database, wanted)
     held = held_now(database, live, wanted, thresholds)
     by_id = wanted == "last" or any(row.trial.startswith(wanted) or row.trial.endswith(wanted) for row in known)
     if held is None and not by_id:
-        part = part_now(database, live, wanted, thresholds, path_of_store(store))
-        if part is not None:
+        found = part_now(database, live, wanted, thresholds, path_of_store(store))
+        if found is not None:
+            part, standing = found
             print("fairtrial: its run goes on. What follows is judged as of now, and stored nowhere.", file=sys.stderr)
             if as_json:
-                sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(part)) + b"\n")
+                print_json(part, live=True)
             else:
-                print("\n".join(show_lines(part, width=width or WIDTH, cut_tables=width is not None)))
+                cut = width is not None
+                print("\n".join(show_lines(part, width=width or WIDTH, cut_tables=cut, standing=standing)))
             return True
     if held is None and not known:
         held = held_before(database, wanted)
@@ -195,7 +211,7 @@ def _shown_as_run(
 
 @app.command(rich_help_panel=READ)
 def summary(
-    run: Annotated[str, typer.Option("--run", help="The run to sum up.")],
+    run: Annotated[str | None, typer.Option("--run", help="The run to sum up.")] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> int:
@@ -204,11 +220,19 @@ def summary(
 
     close_orphans(path_of_store(store))
     with reading(store) as database:
-        found = show_summary(database, run, as_json=as_json, width=terminal_width() or WIDTH)
-        others = not found and bool(list_trials(database, limit=1))
-    if not found:
-        leave(nothing_listed(run, failed=False, others=others))
+        if run is None:
+            there = _runs_there(database)
+            raise UsageError("There is no run to sum up: --run NAME says which.", remedy=there[0].upper() + there[1:])
+        if not show_summary(database, run, as_json=as_json, width=terminal_width() or WIDTH):
+            leave(f"no trial of run {run!r}; {_runs_there(database)}")
     return 0
+
+
+def _runs_there(database: sqlite3.Connection) -> str:
+    names = [printable(name) for name in list_runs(database)]
+    if not names:
+        return "no trial here is of a named run; `fairtrial run --run NAME -- COMMAND` names one"
+    return f"the newest {'run' if len(names) == 1 else 'runs'} here: {', '.join(names)}"
 
 
 @app.command(rich_help_panel=READ)

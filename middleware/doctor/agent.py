@@ -10,22 +10,43 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from fairtrial.middleware.core import config
+from fairtrial.middleware.core.errors import UsageError
 from fairtrial.middleware.core.masking import mask_url
 from fairtrial.middleware.doctor.findings import Finding
 from fairtrial.middleware.relay import docker_upstream, settings_files
 from fairtrial.middleware.relay.environment import TraceContext, Wishes, child_environment, plan_doors
+from fairtrial.middleware.report.words import printable
+
+
+def require(environ: Mapping[str, str], command: Sequence[str]) -> None:
+    """Raises `UsageError` when the command could not be started: the screen would be about nothing."""
+    if not command or _started(environ, command) is not None:
+        return
+    name = printable(command[0])
+    if not os.path.exists(command[0]):
+        where = "there is no such file" if os.sep in command[0] else "it is no command on PATH, no file and no folder"
+        raise UsageError(
+            f"{name} was not found: {where}.",
+            remedy="Check its spelling, or leave it out: `fairtrial doctor` alone tells of this machine.",
+        )
+    # Files and folders alone would have been read; something behind this one is neither.
+    folder = os.path.isdir(command[0])
+    other = next((word for word in command[1:] if not os.path.exists(word)), None)
+    what = f"{name} is a {'folder' if folder else 'file that cannot be executed'}"
+    what += "." if other is None else f", and {printable(other)} is no file and no folder."
+    start = "" if folder else f" If it is the command: chmod +x {name}"
+    raise UsageError(what, remedy=f"To have files and folders read, name nothing else.{start}")
 
 
 def command_finding(environ: Mapping[str, str], command: Sequence[str]) -> Iterator[Finding]:
-    if not command:
-        return
-    found = shutil.which(command[0], path=environ.get("PATH"))
-    if found is None:
-        there = os.path.exists(command[0]) and os.sep in command[0]
-        what = "cannot be executed" if there else "was not found"
-        yield Finding("command", "no", f"{command[0]} {what}", "check its spelling and PATH")
-    else:
-        yield Finding("command", "ok", found)
+    """Where the command is."""
+    if command:
+        yield Finding("command", "ok", _started(environ, command) or command[0])
+
+
+def _started(environ: Mapping[str, str], command: Sequence[str]) -> str | None:
+    """The program that would be started."""
+    return shutil.which(command[0], path=environ.get("PATH"))
 
 
 def changes(environ: Mapping[str, str], settings: config.Config, command: Sequence[str]) -> Iterator[Finding]:

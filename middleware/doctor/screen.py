@@ -13,7 +13,11 @@ from fairtrial.middleware.doctor.sight import sight
 
 
 def examine(environ: Mapping[str, str], command: Sequence[str]) -> list[Finding]:
-    """Look at everything; the place in one line comes first, right behind who speaks."""
+    """Look at everything; the place in one line comes first, right behind who speaks.
+
+    Raises `UsageError` at once for a command that could not be started.
+    """
+    agent.require(environ, command)
     in_force, about_settings = settings.settings_in_force(environ)
     own = machine.own_cgroup(Path("/proc"))
     looked = [

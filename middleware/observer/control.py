@@ -16,6 +16,7 @@ import hmac
 import math
 import socket
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeVar
 
@@ -41,6 +42,10 @@ CLOCKS_APART_NS: Final = 2_000_000_000
 _BODY_S: Final = 5.0
 _Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 T = TypeVar("T")
+_PAGES: Final = (
+    "POST $FAIRTRIAL_CONTROL_URL/trials/TRIAL/outcome and …/mark are all; TRIAL is $FAIRTRIAL_TRIAL, or what the "
+    "harness calls one of its trials, percent-encoded (`/` is %2F)\n"
+)
 
 
 class OutcomeSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,6 +66,27 @@ class MarkSaid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     at: _Text | int | None = None
 
 
+_ENOUGH: Final = "those are kept: say a trial's end and its phases, not each of its steps\n"
+_SUCH_AS: Final[dict[type, str]] = {
+    OutcomeSaid: '{"outcome": "failed", "reward": 0.25} (passed, failed, errored or unknown)',
+    MarkSaid: '{"name": "compacted", "text": "at 180 000 tokens"}',
+}
+
+
+@web.middleware
+async def _pages_named(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+) -> web.StreamResponse:
+    """What no page is reached by is told which pages there are; aiohttp's own word is the status alone."""
+    try:
+        return await handler(request)
+    except (web.HTTPNotFound, web.HTTPMethodNotAllowed) as error:
+        if request.match_info.http_exception is not None:
+            what = "there is no such page" if error.status == 404 else f"{request.method} is not answered here"
+            error.text = f"{what}; {_PAGES}"
+        raise
+
+
 class ControlPage:
     """`source` must be named `SOURCE`; `begun_ns`: when the run began, wall ns."""
 
@@ -75,7 +101,7 @@ class ControlPage:
 
     async def open(self, listener: socket.socket) -> None:
         """Answer on a socket that listens.  Raises `OSError`."""
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_pages_named])
         app.router.add_post("/t/{token}/trials/{trial}/outcome", self._outcome)
         app.router.add_post("/t/{token}/trials/{trial}/mark", self._mark)
         self._runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.1)
@@ -95,7 +121,7 @@ class ControlPage:
     async def _outcome(self, request: web.Request) -> web.Response:
         name, said = await self._read(request, OutcomeSaid)
         if said.reward is not None and not math.isfinite(said.reward):
-            raise web.HTTPBadRequest(text="`reward` is no finite number\n")
+            raise web.HTTPBadRequest(text="`reward` is no finite number; give one, or leave it out\n")
         about = name or said.name
         label = said.name or name or self._trial
         identity = f"{SOURCE}/{label}" if about in {None, label} else f"{SOURCE}/{about}/{label}"
@@ -122,11 +148,15 @@ class ControlPage:
 
     def _recorded(self, value: HarnessOutcome | Note, name: str | None) -> web.Response:
         if self._shut:
-            raise web.HTTPGone(text="the run is over\n")
+            raise web.HTTPGone(
+                text="the run is over; what its harness wrote is read by fairtrial import HARNESS PATH\n"
+            )
         if self._said[name or ""] >= MAX_SAID:
-            raise web.HTTPTooManyRequests(text=f"of one trial {MAX_SAID} outcomes and marks are recorded\n")
+            raise web.HTTPTooManyRequests(text=f"of one trial {MAX_SAID} outcomes and marks are recorded; {_ENOUGH}")
         if self._said.total() >= MAX_SAID_OF_ALL:
-            raise web.HTTPTooManyRequests(text=f"of one run {MAX_SAID_OF_ALL} outcomes and marks are recorded\n")
+            raise web.HTTPTooManyRequests(
+                text=f"of one run {MAX_SAID_OF_ALL} outcomes and marks are recorded; {_ENOUGH}"
+            )
         self._said[name or ""] += 1
         observation = self._source.emit(value, trust=Trust.INSIDE)
         return web.json_response({"recorded": observation.id, "trust": Trust.INSIDE.value})
@@ -134,7 +164,9 @@ class ControlPage:
     async def _read(self, request: web.Request, wanted: type[T]) -> tuple[str | None, T]:
         """Of whom (None: of the run's own trial) and the body, from somebody who may say it."""
         if not is_our_host(request.headers.get("Host", ""), ()) or "Origin" in request.headers:
-            raise web.HTTPForbidden(text="this page is for programs on this machine\n")
+            raise web.HTTPForbidden(
+                text="this page is for programs on this machine; use FAIRTRIAL_CONTROL_URL as it is, without Origin\n"
+            )
         if not hmac.compare_digest(request.match_info["token"].encode(), self._token):
             raise web.HTTPNotFound(text="there is no such page; use FAIRTRIAL_CONTROL_URL as it is\n")
         name: str | None = request.match_info["trial"].strip()
@@ -148,9 +180,17 @@ class ControlPage:
                 content = await request.read()
             return name, msgspec.json.decode(content, type=wanted)
         except TimeoutError:
-            raise web.HTTPRequestTimeout(text=f"the body did not come within {_BODY_S:g} s\n") from None
+            raise web.HTTPRequestTimeout(
+                text=f"the body did not come within {_BODY_S:g} s; send it with the head\n"
+            ) from None
+        except web.HTTPRequestEntityTooLarge as error:
+            error.text = (
+                f"a body may have {MAX_BODY_BYTES >> 10} KiB; send what is needed, such as {_SUCH_AS[wanted]}\n"
+            )
+            raise
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise web.HTTPBadRequest(text=f"the body is not as it should be: {error}\n") from None
+            said = f"the body is not as it should be: {error}; send such as {_SUCH_AS[wanted]}\n"
+            raise web.HTTPBadRequest(text=said) from None
 
 
 def _moment(said: str | int, begun_ns: int, now_ns: int) -> int:

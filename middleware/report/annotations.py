@@ -2,7 +2,9 @@
 
 In: `Trial` records.  Out: lines of workflow commands, at most `MAX_ANNOTATIONS` (a step shows ten of a kind, a job
 fifty), and `name=value` lines for `$GITHUB_OUTPUT`.  A failure that is infra's, or that nobody could decide, is a
-warning; any other failure is an error; a trial that passed although something is wrong with it is a notice.
+warning; any other failure is an error; a trial that passed although something is wrong with it is a notice: somebody is
+to blame, it was ended from outside, or something in it was killed, ran full or went away.  A model call that failed and
+was asked for again is the everyday of an API, and what was slow was not too slow: no annotation, they are in `show`.
 
 **Source:** the workflow commands and the limits of annotations in GitHub's documentation.  `%`, line ends and, in
 properties, `:` and `,` are escaped, so that no text of an agent can begin a command of its own.
@@ -13,12 +15,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from fairtrial.middleware.core.records import Blame, Outcome, Trial
+from fairtrial.middleware.core.causes import CAUSES
+from fairtrial.middleware.core.records import Blame, EndedAs, Outcome, Present, Trial, Verdict
 from fairtrial.middleware.report.words import booked, called, headline, plural, printable
 
 MAX_ANNOTATIONS: Final = 10
 _MAX_MESSAGE: Final = 2_000
 _GRAVITY: Final = ("error", "warning", "notice")
+_EVERYDAY: Final = frozenset({"model_api", "network"})
+"""Families whose faults a client mends by asking again."""
+_SLOW: Final = frozenset(
+    {
+        "container.cpu_throttled",
+        "container.disk_slow",
+        "container.memory_stall",
+        "node.contention",
+        "node.pressure",
+    }
+)
+"""What only takes time: a trial that passed had enough of it."""
+_DEAD_ENDS: Final = frozenset({EndedAs.HARNESS_KILLED, EndedAs.KILLED, EndedAs.HARNESS_CRASHED, EndedAs.AGENT_CRASHED})
 
 
 def annotation_lines(trials: Sequence[Trial]) -> list[str]:
@@ -56,20 +72,39 @@ def output_lines(trial: Trial) -> list[str]:
 def _kind(trial: Trial) -> str | None:
     verdict = trial.verdict
     if trial.outcome is Outcome.PASSED:
-        return None if verdict is None or verdict.blame is Blame.NONE else "notice"
+        return "notice" if verdict is not None and _wrong(verdict) else None
     if verdict is None or verdict.blame in (Blame.INFRA, Blame.INDETERMINATE):
         return "warning"
     return "error"
 
 
+def _wrong(verdict: Verdict) -> bool:
+    """Whether something is wrong with a trial that passed."""
+    ended = verdict.terminated_by is not None or verdict.ended_as in _DEAD_ENDS
+    return verdict.blame is not Blame.NONE or ended or bool(_grave(verdict))
+
+
+def _grave(verdict: Verdict) -> list[Present]:
+    """What was there and did not matter, without the everyday and the slow; a cause of a newer version counts."""
+    return [one for one in verdict.present if one.cause not in _SLOW and _family(one.cause) not in _EVERYDAY]
+
+
+def _family(cause: str) -> str | None:
+    return CAUSES[cause].family if cause in CAUSES else None
+
+
 def _annotation(kind: str, name: str, trial: Trial) -> str:
     verdict = trial.verdict
     said = headline(verdict) if verdict else "no verdict was reached"
+    if verdict is not None and verdict.blame is Blame.NONE and (grave := _grave(verdict)):
+        said += f" (present: {', '.join(dict.fromkeys(one.cause for one in grave))})"
     title = f"{name}: {booked(trial)} → {said}"
     if verdict is None:
         return _command(kind, title, f"Trial {trial.trial} has no verdict.")
     again = f"Run it again: {verdict.answers.retry.value}."
-    return _command(kind, title, f"{verdict.sentence} {again}")
+    ended = verdict.terminated_by
+    by = f" Ended by {ended.cause}, {ended.grade.value}." if ended is not None and ended.cause != verdict.cause else ""
+    return _command(kind, title, f"{verdict.sentence}{by} {again}")
 
 
 def _command(kind: str, title: str, message: str) -> str:

@@ -42,8 +42,12 @@ def trial_markdown(trial: Trial, *, max_bytes: int = MAX_BYTES) -> str:
 
 
 def run_markdown(name: str, trials: Sequence[Trial], *, max_bytes: int = MAX_BYTES) -> str:
-    """The trials of a run: counts by blame, one row a trial, then each that did not pass, the verdict first."""
+    """The trials of a run: counts by blame, one row a trial, then each that did not pass, the verdict first.
+
+    A trial whose outcome nobody has told did not pass and did not fail: it is counted apart, and shown like the failed.
+    """
     failed = [trial for trial in trials if trial.outcome is not Outcome.PASSED]
+    failed.sort(key=lambda trial: trial.outcome is Outcome.UNKNOWN)
     names = called(trials)
     blocks = [_run_block(name, trials, failed, names)]
     blocks += [_verdict_block(trial, _named(trial, names), of_many=True) for trial in failed]
@@ -188,17 +192,31 @@ def _row(cells: Sequence[str]) -> str:
 
 def _run_block(name: str, trials: Sequence[Trial], failed: Sequence[Trial], names: Mapping[str, str]) -> str:
     counts: dict[str, int] = {}
+    unknown = sum(1 for trial in failed if trial.outcome is Outcome.UNKNOWN)
+    known = len(trials) - unknown
     for trial in failed:
+        if trial.outcome is Outcome.UNKNOWN:
+            continue
         blame = trial.verdict.blame.value if trial.verdict else "no verdict"
         counts[blame] = counts.get(blame, 0) + 1
     whose = ", ".join(f"{count} {blame}" for blame, count in sorted(counts.items(), key=lambda one: -one[1]))
     passed = len(trials) - len(failed)
+    told = f"{passed} of {plural(known, 'trial')} passed"
+    if unknown and known:
+        told += f", the outcome of {unknown} more is not known"
+    elif unknown:
+        told = f"{plural(unknown, 'trial')}, the outcome is not known"
     lines = [
-        f"## Run {escaped(name, _MAX_NAME)}: {passed} of {plural(len(trials), 'trial')} passed",
+        f"## Run {escaped(name, _MAX_NAME)}: {told}",
         "",
-        f"Of those that did not: {whose}. A failure that is infra's is still booked as it was." if failed else "",
+        f"Of those that did not: {whose}. A failure that is infra's is still booked as it was." if counts else "",
         "",
     ]
+    if unknown:
+        lines += [
+            "What is not known yet, the harness knows: `fairtrial import HARNESS PATH`, then this report again.",
+            "",
+        ]
     rows = [("trial", "booked", "verdict", "ended by", "took")]
     order = [*failed, *(trial for trial in trials if trial.outcome is Outcome.PASSED)]
     for trial in order[:MAX_ROWS]:

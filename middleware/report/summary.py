@@ -5,6 +5,7 @@ In: a `Summary` as plain values (`Told`), since neighbours do not know each othe
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,7 @@ CLASS_WORDS: Final[Mapping[str, str]] = {
     "fairtrial": "fairtrial itself",
     "indeterminate": "not known",
 }
+_WHO: Final[Mapping[str, str]] = {"exit_code": "by exit status", "nobody": "without a known outcome"}
 _LABEL: Final = 18
 _BAR: Final = 30
 
@@ -53,6 +55,7 @@ class Told:
     mean_reward: float | None
     rewards: int
     by_exit_code_only: int
+    outcome_unknown: int
     classes: Mapping[str, int]
     ended_by_infra: tuple[int, int, int]
     """trials, proved, suspected"""
@@ -78,7 +81,7 @@ def summary_lines(told: Told, *, width: int) -> list[str]:
     lines += ["", "BOOKED", *_booked(told, width)]
     lines += ["", "WHAT THE VERDICTS SAY", *_classes(told, width)]
     lines += ["", "ENDED BY INFRA (whoever is to blame)", *_ended(told, width)]
-    lines += ["", "THE SCORE, COUNTED IN THREE WAYS", *_scores(told)]
+    lines += ["", "THE SCORE, COUNTED IN THREE WAYS", *_scores(told, width)]
     lines += ["", "WHAT WAS WATCHED (trials)", *_coverage(told, width)]
     if told.looks:
         lines += ["", f"MOST WORTH A LOOK ({len(told.looks)})"]
@@ -89,7 +92,7 @@ def summary_lines(told: Told, *, width: int) -> list[str]:
 
 
 def _head(told: Told, width: int) -> list[str]:
-    who = ", ".join(f"{count} by {printable(name)}" for name, count in told.harnesses.items())
+    who = ", ".join(f"{count} {_WHO.get(name, f'by {printable(name)}')}" for name, count in told.harnesses.items())
     when = ""
     if told.started:
         when = f"; {told.started[:16].replace('T', ' ')}"
@@ -114,10 +117,17 @@ def _booked(told: Told, width: int) -> list[str]:
     if told.mean_reward is not None:
         counts = "that counts" if told.rewards == 1 else "that count"
         lines += wrapped(f"mean reward {told.mean_reward:.3f} over {plural(told.rewards, 'reward')} {counts}", width)
+    # In a line of its own, unbroken: it is there to be typed.
+    command = f"    fairtrial import HARNESS PATH --run {shlex.quote(printable(told.run))}"
     if told.by_exit_code_only:
         lines += wrapped(
             f"{told.by_exit_code_only} by exit status alone, which is no score: import the harness's results", width
         )
+    if unknown := told.outcome_unknown:
+        said = f"The outcome of {plural(unknown, 'trial')} is not known"
+        lines += wrapped(f"{said}, neither passed nor failed: import the harness's results", width)
+    if told.by_exit_code_only or told.outcome_unknown:
+        lines.append(command)
     return lines
 
 
@@ -144,13 +154,19 @@ def _ended(told: Told, width: int) -> list[str]:
     return [*wrapped(text, width), *wrapped(causes, width, indent="    ")]
 
 
-def _scores(told: Told) -> list[str]:
-    low, high = told.lowest, told.highest
-    return [
-        _score("infra counted as failures", told.as_failures),
-        _score("infra that is proved left out", told.excluded),
-        f"  {'bounds (all open ones failed … passed)':<40}{_percent(*low):>8} … {_percent(*high)}",
-    ]
+def _scores(told: Told, width: int) -> list[str]:
+    low, high, known = told.lowest, told.highest, told.as_failures[1]
+    lines: list[str] = []
+    if told.outcome_unknown and not known:
+        lines += wrapped("no score: the outcome of no trial is known", width)
+    else:
+        if told.outcome_unknown:
+            lines += wrapped(f"of the {plural(known, 'trial')} whose outcome is known; the bounds are of all", width)
+        lines += [
+            _score("infra counted as failures", told.as_failures),
+            _score("infra that is proved left out", told.excluded),
+        ]
+    return [*lines, f"  {'bounds (all open ones failed … passed)':<40}{_percent(*low):>8} … {_percent(*high)}"]
 
 
 def _score(label: str, share: tuple[int, int]) -> str:

@@ -85,16 +85,18 @@ def ending_lines(trial: Trial, *, verbose: bool = False, stored: bool = True) ->
     return lines
 
 
-def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False) -> list[str]:
+def show_lines(trial: Trial, *, width: int = WIDTH, cut_tables: bool = False, standing: str | None = None) -> list[str]:
     """`fairtrial show`: everything a person needs to judge the verdict for themselves.
 
-    `width`: columns for running text; `cut_tables`: the rows of tables end there as well.
+    `width`: columns for running text; `cut_tables`: the rows of tables end there as well; `standing`: of a trial whose
+    record is not final, how it stands (`still runs, 3 s so far`).
     """
-    lines = list(_heading(trial, width))
+    lines = list(_heading(trial, width, standing))
     verdict = trial.verdict
     if verdict is not None:
-        lines += ["", f"VERDICT  {headline(verdict)}", *wrapped(verdict.sentence, width)]
-        for line in (_ended(verdict, only_news=False), _answers(verdict)):
+        so_far = "  " if standing is None else " so far (provisional)  "
+        lines += ["", f"VERDICT{so_far}{headline(verdict)}", *wrapped(verdict.sentence, width)]
+        for line in (_ended(verdict, only_news=standing is not None and trial.ended is None), _answers(verdict)):
             lines += wrapped(line, width, hang=" " * 6)
         lines += _questions(verdict)
         if verdict.flips_if:
@@ -146,7 +148,7 @@ def _no_call_came(trial: Trial, verdict: Verdict) -> bool:
     return verdict.blame is Blame.INDETERMINATE and trial.closed == "normal" and not seen
 
 
-def _heading(trial: Trial, width: int) -> Iterable[str]:
+def _heading(trial: Trial, width: int, standing: str | None) -> Iterable[str]:
     name = f" · {printable(trial.name)}" if trial.name else ""
     yield f"TRIAL  {trial.trial}{name}"
     for label, value in (("run", trial.run), ("task", trial.task), ("trace", trial.trace_id)):
@@ -157,7 +159,10 @@ def _heading(trial: Trial, width: int) -> Iterable[str]:
     if trial.started:
         yield f"  started: {trial.started[:19].replace('T', ' ')}Z"
     steps = plural(len(trial.steps), "step")
-    yield from wrapped(f"booked: {booked(trial)}{_lasted(trial)}; {steps}; closed: {trial.closed}", width)
+    if standing is None:
+        yield from wrapped(f"booked: {booked(trial)}{_lasted(trial)}; {steps}; closed: {trial.closed}", width)
+    else:
+        yield from wrapped(f"{standing}; {steps}; all that follows is provisional, and nothing is booked yet", width)
     for told in trial.booked:
         if told.inside:
             reward = "" if told.reward is None else f", reward {told.reward:g}"

@@ -29,6 +29,9 @@ _TYPES: Final = frozenset({CoverageChanged, DoorState, GapSeen})
 RECORDED_ONLY: Final = "recorded, not judged yet"
 """Why a family is not full although its counters were: no cause of it is built, so a fault of it would not be named."""
 
+_PARTIAL: Final = "partial: "
+"""How a source begins what it says of its own limits; a reader has the level beside it, and needs the word once."""
+
 OPAQUE: Final = "--via connect: connections are measured, calls are not read"
 
 _JUDGED: Final = frozenset(cause.family for cause in CAUSES.values() if cause.built)
@@ -44,6 +47,8 @@ class _Watch:
     on_since_ns: int | None = None
     trouble: str | None = None
     """Why it did not see everything, the first reason."""
+    limit: str | None = None
+    """What it never sees, by its own word."""
 
 
 @dataclass(slots=True)
@@ -72,7 +77,7 @@ def coverage(placed: Sequence[Placed], calls: Sequence[FoldedCall], ended_ns: in
             continue
         if isinstance(value, CoverageChanged):
             if value.containers_missed:
-                missed = missed or value.why or "a container that may be the trial's was not watched"
+                missed = missed or _said_once(value.why) or "a container that may be the trial's was not watched"
             _change(sources.setdefault(value.source, _Source()), value, one.at_ns, ended_ns)
         elif isinstance(value, DoorState):
             source = sources.setdefault(_door_name(value), _Source())
@@ -131,7 +136,7 @@ def _change(source: _Source, value: CoverageChanged, at_ns: int, ended_ns: int |
             watch.on_since_ns = watch.on_since_ns if watch.on_since_ns is not None else at_ns
             if value.why is not None:
                 # On, but with a limit that the source itself names.
-                watch.trouble = watch.trouble or value.why
+                watch.limit = watch.limit or _said_once(value.why)
         source.state = "on" if container is None or source.state is None else source.state
         return
     if value.state == "off" and ended_ns is not None and at_ns >= ended_ns - END_GRACE_NS:
@@ -193,21 +198,28 @@ def _missing(family: str, found: FamilyCoverage, missed: str | None) -> FamilyCo
 
 def _level(name: str, watches: list[tuple[str | None, _Watch]], first_ns: int | None) -> FamilyCoverage:
     """How well one source watched a family: as well as its worst watched container."""
-    whys = [f"{name} {why}" for container, watch in watches if (why := _flaw(container, watch, first_ns)) is not None]
+    whys = [f"{name}{why}" for container, watch in watches if (why := _flaw(container, watch, first_ns)) is not None]
     if not any(watch.on_since_ns is not None for _, watch in watches):
         return FamilyCoverage(level="none", why=whys[0])
     return FamilyCoverage(level="partial", why=whys[0]) if whys else FamilyCoverage(level="full")
 
 
 def _flaw(container: str | None, watch: _Watch, first_ns: int | None) -> str | None:
+    """What follows the source's name."""
     if watch.trouble is not None:
-        return watch.trouble
+        return f" {watch.trouble}"
     if watch.on_since_ns is None:
-        return "was never on"
+        return " was never on"
+    if watch.limit is not None:
+        return f": {watch.limit}"
     # A container may be born at any time; what watches everything must have been there from the first call.
     if container is None and first_ns is not None and watch.on_since_ns > first_ns:
-        return "came on after the first call"
+        return " came on after the first call"
     return None
+
+
+def _said_once(why: str | None) -> str | None:
+    return why if why is None else why.removeprefix(_PARTIAL)
 
 
 def _calls_seen(best: FamilyCoverage, calls: Iterable[FoldedCall]) -> FamilyCoverage:

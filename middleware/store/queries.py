@@ -65,6 +65,12 @@ def list_trials(
     return [TrialRow(*row) for row in database.execute(query, (*values, limit))]
 
 
+def list_runs(database: sqlite3.Connection, *, limit: int = 5) -> list[str]:
+    """Names of runs, that with the newest trial first."""
+    query = "SELECT run FROM trials WHERE run IS NOT NULL GROUP BY run ORDER BY max(started_ns) DESC LIMIT ?"
+    return [row[0] for row in database.execute(query, (limit,))]
+
+
 def find_trial(database: sqlite3.Connection, wanted: str) -> list[TrialRow]:
     """Trials that `wanted` may mean: `last`, a whole id, the end or begin of an id, a name or a task (newest first)."""
     if wanted == "last":

@@ -113,7 +113,7 @@ def test_a_harness_with_many_trials_is_told_whole_with_ten_annotations_at_most(
     command = f"url=$ANTHROPIC_BASE_URL\nfor n in {' '.join(names)}; do {start} done\nwait\nexit 1\n"
     ran = run_action(repo_root / ACTION, {"command": command, "executable": executable}, with_url(machine, overloaded))
     assert ran.status != 0, ran.told
-    assert ran.summary.startswith("## Run nightly agent: 0 of 12 trials passed\n"), ran.summary[:2000]
+    assert ran.summary.startswith("## Run nightly agent: 12 trials, the outcome is not known\n"), ran.summary[:2000]
     assert len(ran.annotations) == 10, ran.annotations
     assert "3 more trials with something to say" in ran.annotations[-1]
     kept = ran.artifacts["fairtrial-agent"]

@@ -79,6 +79,25 @@ def test_three_denominators_and_none_with_what_fairtrial_spoiled() -> None:
     assert (scores.lowest.passed, scores.highest.passed, scores.highest.counted) == (2, 5, 9)
 
 
+def test_an_unknown_outcome_is_neither_passed_nor_failed_and_only_in_the_bounds() -> None:
+    nobody = Outcome.UNKNOWN
+    unknown = [
+        trial(n, nobody, Blame.INDETERMINATE, None, ended_by=by) for n, by in ((11, None), (12, "container.oom_kill"))
+    ]
+    found = summed_up("r", [*MIXED, *unknown, trial(13, nobody, Blame.FAIRTRIAL)])
+    scores = found.scores
+    assert found.outcome_unknown == 3
+    assert (scores.infra_as_failures.passed, scores.infra_as_failures.counted) == (2, 9)
+    assert (scores.infra_excluded.passed, scores.infra_excluded.counted) == (2, 8)
+    assert (scores.lowest.passed, scores.lowest.counted) == (2, 11)
+    assert (scores.highest.passed, scores.highest.counted) == (7, 11)
+    assert sum(found.classes.values()) == found.trials
+    alone = summed_up("r", unknown)
+    assert (alone.scores.infra_as_failures.rate, alone.scores.infra_excluded.rate) == (None, None)
+    assert (alone.scores.lowest.rate, alone.scores.highest.rate) == (0, 1)
+    assert [look.why for look in alone.worth_a_look] == ["ended by container.oom_kill", "its outcome is not known"]
+
+
 def test_what_was_booked_stands_as_it_was_booked() -> None:
     found = summed_up("r", MIXED)
     assert found.booked == {"passed": 2, "failed": 7, "errored": 1}

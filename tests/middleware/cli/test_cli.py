@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -127,11 +130,14 @@ def test_replay_computes_the_same_and_another_threshold_is_printed(home: Path) -
         (("show", "--frob"), 2, "--frob"),
         (("demo", "--only", "none"), 2, "there are: oom-kill"),
         (("run",), 2, "There is no command to run."),
-        (("summary",), 2, "--run"),
-        (("summary", "--run", "nosuch"), 1, "no trial of run 'nosuch'"),
+        (("summary",), 2, "There is no run to sum up: --run NAME says which. The newest run here: nightly"),
+        (("summary", "--run", "nosuch"), 1, "no trial of run 'nosuch'; the newest run here: nightly"),
         (("compare", "a", "b"), 2, "not built yet"),
         (("import", "harbor", "folder"), 1, "no trial was found"),
         (("import", "horbar", "folder"), 2, "horbar"),
+        (("doctor", "nosuch"), 2, "nosuch was not found: it is no command on PATH, no file and no folder. Check its"),
+        (("doctor", "nosuch", "-p", "x"), 2, "nosuch was not found"),
+        (("doctor", "--jsn"), 2, "--jsn was not found"),
     ],
 )
 def test_a_wrong_line_gets_a_sentence_with_a_remedy(
@@ -140,6 +146,40 @@ def test_a_wrong_line_gets_a_sentence_with_a_remedy(
     said = fairtrial(home, *words)
     assert (said.returncode, sentence in said.stderr) == (status, True), said.stderr
     assert "Traceback" not in said.stderr
+
+
+def test_a_trial_that_still_runs_is_shown_as_such_and_closed_when_its_fairtrial_was_killed(tmp_path: Path) -> None:
+    environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/none"}
+    command = [sys.executable, "-m", "fairtrial", "run", "--name", "long", "--", "sleep", "60"]
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0
+    ) as running:
+        try:
+            deadline = time.monotonic() + 30
+            while (said := fairtrial(tmp_path, "show", "long")).returncode and time.monotonic() < deadline:
+                time.sleep(0.1)
+            told = json.loads(fairtrial(tmp_path, "show", "long", "--json").stdout)
+        finally:
+            os.killpg(running.pid, signal.SIGKILL)
+    assert "this trial still runs. What follows is judged as of now" in said.stderr
+    lines = said.stdout.splitlines()
+    assert any(line.startswith("  still runs, ") and " so far; 0 steps; all that follows" in line for line in lines)
+    assert "VERDICT so far (provisional)  indeterminate" in lines
+    assert "The trial still runs, so how it ends is not known yet." in said.stdout
+    assert "closed:" not in said.stdout and "stopped" not in said.stdout + said.stderr
+    assert (told["provisional"], told["ended"]) == (True, None)
+    deadline = time.monotonic() + 30  # the observer closes the trial, or dies and leaves that to whoever looks next
+    while "closed: " not in (said := fairtrial(tmp_path, "show", "long")).stdout and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert re.search("closed: (incomplete|recovered)", said.stdout)
+    assert "provisional" not in said.stdout + fairtrial(tmp_path, "show", "long", "--json").stdout
+
+
+def test_doctor_reads_a_folder_that_is_called_without_a_slash(home: Path) -> None:
+    (home / "k").mkdir()
+    (home / "k" / "compose.yaml").write_text("services: {x: {image: y, mem_limit: 1g}}")
+    said = fairtrial(home, "doctor", "k")
+    assert (said.returncode, said.stdout.splitlines()[0]) == (0, "k/compose.yaml (compose)"), said.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import msgspec
@@ -62,7 +63,7 @@ def test_a_trial_goes_before_a_run_and_nothing_stays_nothing(over: Path, capfd: 
 
 
 def test_the_other_commands_take_the_runs_id_as_well(over: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert "of 3 trials passed" in ask(capfd, over, "report", ROOT)
+    assert ": 3 trials, the outcome is not known" in ask(capfd, over, "report", ROOT)
     assert json.loads(ask(capfd, over, "summary", "--run", ROOT, "--json"))["trials"] == 3
     assert len(json.loads(ask(capfd, over, "trials", "--run", ROOT, "--json"))) == 3
     assert len(json.loads(ask(capfd, over, "trials", "--run", ROOT, "--json", "-n", "2"))) == 2
@@ -108,4 +109,9 @@ def test_a_trial_that_goes_on_is_not_said_to_have_lost_its_end(live: Path, capfd
     assert f"{ROOT[-12:]}." in listed, "a part's row bears its run's id as the run's own row does"
     text = ask(capfd, live, "show", f"{ROOT[-12:]}.3")
     assert "The trial still runs, so how it ends is not known yet." in text
-    assert "may have been stopped" not in text
+    assert "may have been stopped" not in text and "closed:" not in text and "booked: " not in text
+    assert re.search(r"still runs, .* so far; 3 steps; all that follows is provisional", text)
+    assert "VERDICT so far (provisional)  indeterminate" in text
+    assert json.loads(ask(capfd, live, "show", f"{ROOT[-12:]}.3", "--json"))["provisional"] is True
+    assert json.loads(ask(capfd, live, "show", ROOT, "--json"))["provisional"] is True
+    assert "over, its run goes on; 3 steps" in ask(capfd, live, "show", "task-a")

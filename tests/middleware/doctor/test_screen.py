@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fairtrial.middleware.core import presence
+from fairtrial.middleware.core.errors import UsageError
 from fairtrial.middleware.doctor import Finding, examine, print_findings
 from tests.middleware.doctor.answering import answering_engine
 
@@ -91,7 +92,8 @@ def test_proxies_are_shown_without_their_password_and_missing_certificates_named
 def test_a_settings_file_that_beats_the_environment_is_found(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / ".claude").mkdir()
     (tmp_path / ".claude" / "settings.json").write_text(json.dumps({"env": {"ANTHROPIC_BASE_URL": "https://other"}}))
-    finding = found(examine(environ, ["claude", "-p", "x"]), "settings file")
+    (tmp_path / "claude").touch(mode=0o755)
+    finding = found(examine(environ | {"PATH": str(tmp_path)}, ["claude", "-p", "x"]), "settings file")
     assert "ANTHROPIC_BASE_URL" in finding.text
     assert "--adapt" in finding.text
     assert all(f.name != "settings file" for f in examine(environ, ["true"]))
@@ -112,10 +114,16 @@ def test_every_variable_that_run_changes_is_named(environ: dict[str, str]) -> No
 
 
 def test_a_command_that_is_not_there_is_said(environ: dict[str, str], tmp_path: Path) -> None:
-    missing = found(examine(environ, ["nosuchcommand", "-p"]), "command")
-    assert (missing.state, missing.text) == ("no", "nosuchcommand was not found")
     (tmp_path / "plain").write_text("")
-    assert "cannot be executed" in found(examine(environ, [str(tmp_path / "plain")]), "command").text
+    for words, said in (
+        (["nosuchcommand", "-p"], "it is no command on PATH, no file and no folder. Check its spelling"),
+        ([str(tmp_path / "none"), "-p"], "none was not found: there is no such file."),
+        ([str(tmp_path / "plain"), "-p"], "is a file that cannot be executed, and -p is no file and no folder."),
+        ([str(tmp_path), "nosuch"], "is a folder, and nosuch is no file and no folder. To have files and folders read"),
+    ):
+        with pytest.raises(UsageError) as refused:
+            examine(environ, words)
+        assert said in str(refused.value)
     assert found(examine(environ, ["sh"]), "command").state == "ok"
 
 

@@ -101,6 +101,29 @@ async def test_what_is_not_the_trials_own_word_leaves_nothing(page: Page, how: d
     assert not page.kept and TOKEN not in answer.text
 
 
+@pytest.mark.parametrize(
+    "how, said",
+    [
+        ({"path": "verdict"}, "there is no such page; POST $FAIRTRIAL_CONTROL_URL/trials/TRIAL/outcome and …/mark"),
+        ({"trial": "a/b"}, "percent-encoded (`/` is %2F)"),
+        ({"token": "u" * 22}, "there is no such page; use FAIRTRIAL_CONTROL_URL as it is"),
+        ({"method": "GET"}, "GET is not answered here; POST $FAIRTRIAL_CONTROL_URL/trials/TRIAL/outcome"),
+        ({"content": b" " * (MAX_BODY_BYTES + 1)}, 'a body may have 16 KiB; send what is needed, such as {"outcome"'),
+        ({"path": "mark", "content": b" " * (MAX_BODY_BYTES + 1)}, '16 KiB; send what is needed, such as {"name"'),
+        ({"json": {"outcome": "won"}}, "(passed, failed, errored or unknown)"),
+        ({"path": "mark", "content": b"x"}, 'send such as {"name": "compacted"'),
+        ({"headers": {"Origin": "null"}}, "use FAIRTRIAL_CONTROL_URL as it is, without Origin"),
+    ],
+)
+async def test_a_refusal_is_a_sentence_that_says_what_to_do(page: Page, how: dict[str, Any], said: str) -> None:
+    if not {"json", "content"} & how.keys():
+        how = {**how, "json": {"outcome": "passed"}}
+    answer = await page.post(**how)
+    assert said in answer.text
+    assert answer.headers["Content-Type"].startswith("text/plain") and answer.text.endswith("\n")
+    assert (answer.headers.get("Allow") == "POST") is (answer.status_code == 405)
+
+
 async def test_who_asked_before_anybody_answered_is_answered() -> None:
     page = Page()
     asked = asyncio.get_running_loop().create_task(page.post(json={"outcome": "failed"}), name="asked")

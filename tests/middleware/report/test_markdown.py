@@ -58,6 +58,16 @@ def test_ten_thousand_trials_keep_their_counts_and_their_size() -> None:
     assert "left out" in page.splitlines()[-1]
 
 
+def test_outcomes_that_are_not_known_are_counted_as_no_failures() -> None:
+    unknown = [trial(n, outcome=Outcome.UNKNOWN, blame=Blame.INDETERMINATE) for n in (1, 2)]
+    page = run_markdown("nightly", unknown)
+    assert page.splitlines()[0] == "## Run nightly: 2 trials, the outcome is not known"
+    assert "`fairtrial import HARNESS PATH`" in page and "Of those that did not" not in page
+    mixed = run_markdown("nightly", [*unknown, trial(3), trial(4, outcome=Outcome.PASSED, blame=Blame.NONE)])
+    assert mixed.splitlines()[0] == "## Run nightly: 1 of 2 trials passed, the outcome of 2 more is not known"
+    assert "Of those that did not: 1 infra." in mixed
+
+
 def test_a_run_lists_what_failed_before_what_passed() -> None:
     trials = [
         trial(1, outcome=Outcome.PASSED, blame=Blame.NONE, task="good"),

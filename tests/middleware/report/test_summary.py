@@ -30,6 +30,7 @@ def told(**changes: object) -> Told:
         "mean_reward": 0.412,
         "rewards": 26,
         "by_exit_code_only": 2,
+        "outcome_unknown": 0,
         "classes": CLASSES,
         "ended_by_infra": (7, 5, 2),
         "infra_causes": {"container.oom_kill": 4, "model_api.overloaded": 3},
@@ -52,6 +53,32 @@ def test_a_run_of_which_no_trial_has_ended_has_no_tables_of_noughts() -> None:
     lines = summary_lines(told(trials=0, harnesses={}, started=None, retried=0, wholes=0, still_open=2), width=80)
     assert [line.strip() for line in lines[1:]] == ["Not counted: 2 trials that still run."]
     assert lines[0].endswith(": 0 trials")
+
+
+def test_outcomes_that_nobody_told_are_no_failures_and_the_command_that_brings_them_is_said() -> None:
+    some = {
+        "outcome_unknown": 4,
+        "as_failures": (12, 26),
+        "excluded": (12, 22),
+        "lowest": (12, 30),
+        "highest": (25, 30),
+    }
+    text = "\n".join(summary_lines(told(run="tb 2", **some), width=120))
+    assert "  The outcome of 4 trials is not known, neither passed nor failed: import the harness's results\n" in text
+    assert "    fairtrial import HARNESS PATH --run 'tb 2'\n" in text
+    assert "  of the 26 trials whose outcome is known; the bounds are of all\n" in text
+    assert "46.2 %   12 of 26" in text
+    assert "of 30\n  infra that is proved" not in text
+
+
+def test_without_any_outcome_there_is_no_score() -> None:
+    none = {"outcome_unknown": 3, "trials": 3, "by_exit_code_only": 0, "harnesses": {"nobody": 3}}
+    none |= {"as_failures": (0, 0), "excluded": (0, 0), "lowest": (0, 3), "highest": (3, 3)}
+    text = "\n".join(summary_lines(told(**none), width=120))
+    assert "3 trials (3 without a known outcome)" in text
+    assert "  no score: the outcome of no trial is known\n  bounds (all open ones failed … passed)" in text
+    assert "infra counted as failures" not in text and "0 of " not in text
+    assert "0.0 % … 100.0 %" in text
 
 
 @pytest.mark.parametrize("width", [70, 80, 120])

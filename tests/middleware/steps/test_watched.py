@@ -103,7 +103,26 @@ def test_a_source_that_names_a_limit_of_its_own_is_partial() -> None:
     why = "partial: the network namespace is shared"
     told.tell(CoverageChanged(source="collector.network", families=["network"], why=why, container_id="own"))
     family = coverage(told.end()).families["network"]
-    assert (family.level, family.why) == ("partial", f"collector.network {why}")
+    assert (family.level, family.why) == ("partial", "collector.network: the network namespace is shared")
+
+
+def test_a_container_that_was_not_watched_is_said_without_its_level_a_second_time() -> None:
+    told = one_call()
+    why = "partial: container abc was used by several trials"
+    change = CoverageChanged(source="collector.vmstat", families=["memory"], why=why, containers_missed=True)
+    told.tell(CoverageChanged(source="collector.cgroup", families=["memory"]))
+    told.tell(change)
+    family = coverage(told.end()).families["memory"]
+    assert (family.level, family.why) == ("partial", "container abc was used by several trials")
+
+
+def test_a_source_that_is_lost_says_so_and_not_only_its_limit() -> None:
+    told = one_call()
+    told.tell(CoverageChanged(source="collector.network", families=["network"], why="partial: shared"))
+    told.tell(CoverageChanged(source="collector.network", families=["network"], state="lost", why="EPERM"))
+    told.s += 1
+    family = coverage(told.end()).families["network"]
+    assert (family.level, family.why) == ("partial", "collector.network lost: EPERM")
 
 
 def test_a_redirect_makes_the_model_api_partial() -> None:
