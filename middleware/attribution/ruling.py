@@ -289,7 +289,7 @@ def _in_passing(events: Sequence[Event]) -> str:
 
 
 def _model(ctx: Context, events: Sequence[Event]) -> Ruling:
-    unwatched = model.not_watched(ctx)
+    unwatched, partly = model.not_watched(ctx)
     said = f"The model failed the task: {model.summary(ctx)}, so nothing outside that was watched stood in its way."
     if ctx.limit is not None:
         said += f" {time_limit.said_of(ctx, ctx.limit)}"
@@ -312,11 +312,15 @@ def _model(ctx: Context, events: Sequence[Event]) -> Ruling:
         flips = "turns to infra if somebody outside the trial sent the signal"
     if unwatched:
         said += f" Not watched: {listed(unwatched)}."
+    if partly:
+        said += f" Watched in part: {listed(partly)}."
     if ctx.watch.recorded_only:
         said += f" Recorded, not judged yet: {listed(model.FAMILY_WORDS[f] for f in ctx.watch.recorded_only)}."
-    if flips is None and unwatched:
-        flips = f"turns to infra if {listed(unwatched)} failed it, which nobody watched"
-    doubtful = unwatched or struck or beside or model.done_by_command(ctx.case)
+    if flips is None and (unwatched or partly):
+        how = "nobody watched, or in part" if unwatched and partly else "nobody watched"
+        how = how if unwatched else "was watched in part"
+        flips = f"turns to infra if {listed([*unwatched, *partly], 'or')} failed it, which {how}"
+    doubtful = unwatched or partly or struck or beside or model.done_by_command(ctx.case)
     return Ruling(
         blame=Blame.MODEL,
         grade=Grade.SUSPECTED if doubtful else Grade.PROVED,

@@ -15,8 +15,8 @@ from typing import Final
 UNKNOWN_WORDS: Final[dict[str, str]] = {
     "victim": "a process",
     "container": "a container of the trial",
-    "limit": "an unknown limit",
-    "peak": "an unknown amount",
+    "limit": "an unknown size",
+    "peak": "not read",
     "kills": "an unknown number of kills",
     "ceiling": "a higher ceiling",
     "statuses": "no status",
@@ -142,12 +142,12 @@ def steps(numbers: Iterable[int]) -> str:
     return ("step " if len(ordered) == 1 else "steps ") + listed(parts)
 
 
-def listed(parts: Iterable[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
+def listed(parts: Iterable[str], last: str = "and") -> str:
+    """`a`, `a and b`, `a, b and c`; `last`: another word before the last."""
     known = list(parts)
     if len(known) <= 1:
         return "".join(known)
-    return ", ".join(known[:-1]) + " and " + known[-1]
+    return f"{', '.join(known[:-1])} {last} {known[-1]}"
 
 
 def statuses(codes: Iterable[int | None]) -> str | None:

@@ -87,10 +87,10 @@ def _last_whole(ctx: Context) -> list[AttemptSeen]:
     return [a for turn in ctx.turns[-1:] for a in turn.attempts if a.whole][-1:]
 
 
-def not_watched(ctx: Context) -> list[str]:
-    """Families that nobody watched, or not for the whole time, as words; not those that no rule judges yet."""
-    partly = [f"{FAMILY_WORDS[f]} (in part)" for f in ctx.watch.partly]
-    return [*(FAMILY_WORDS[f] for f in ctx.watch.unwatched), *partly]
+def not_watched(ctx: Context) -> tuple[list[str], list[str]]:
+    """Families that nobody watched, and those watched in part or for a part of the time, as words; not those that no
+    rule judges yet."""
+    return [FAMILY_WORDS[f] for f in ctx.watch.unwatched], [FAMILY_WORDS[f] for f in ctx.watch.partly]
 
 
 def summary(ctx: Context) -> str:

@@ -30,6 +30,28 @@ def test_families_that_nobody_watched_are_named_and_the_blame_stands() -> None:
     assert "Not watched: CPU, disk, network and the node." in verdict.sentence
 
 
+@pytest.mark.parametrize(
+    "families, not_at_all, flips",
+    [
+        (("memory", "cpu", "disk", "node"), "", "network failed it, which was watched in part"),
+        (
+            ("memory", "cpu", "node"),
+            "Not watched: disk. ",
+            "disk or network failed it, which nobody watched, or in part",
+        ),
+    ],
+)
+def test_what_was_watched_in_part_is_not_said_to_be_unwatched(
+    families: tuple[str, ...], not_at_all: str, flips: str
+) -> None:
+    told = Scene(families=families)
+    told.tell(CoverageChanged(source="collector.network", families=["network"], why="partial: bytes are not counted"))
+    verdict = told.call().ran(0).call().ran(1).call(tools=0).end(1).verdict()
+    assert summary(verdict) == ("model", "suspected", None, None)
+    assert f"{not_at_all}Watched in part: network." in verdict.sentence
+    assert verdict.flips_if == f"turns to infra if {flips}"
+
+
 def test_a_trial_in_which_a_kill_for_memory_could_have_been_missed_is_nobodys() -> None:
     verdict = model_failed(counters=False, vmstat=False).verdict()
     assert summary(verdict) == ("indeterminate", None, None, None)
