@@ -10,10 +10,11 @@ store       the SQLite file
 relay       the relay process: the only code that touches the agent's traffic
 attribution observations of a trial -> verdict; pure
 demo        the stand-in model server and the scripted agent
-harnesses   a harness's own results -> outcome per trial (not built yet)
-analysis    statistics over many trials (not built yet)
+harnesses   a harness's own results -> outcome per trial
+analysis    statistics over many trials
 report      a trial or run -> text
 observer    parts of the observer processes
+doctor      what this machine can see; what files declare of resources
 app.py      the observer process of `run`, put together; sidecar.py: that of `serve`
-cli.py      the commands
+cli         the commands
 """

@@ -1,7 +1,7 @@
 """The numbers of ours that a verdict may lean on: documented, printed with every verdict, changeable.
 
 In: a mapping of names to numbers (`show --replay --set k=v`).  Out: a frozen `Thresholds`.
-The shape stands in `core/config.py`, since they are settings (`[verdict]`).  What this module does not do: read files
+The shape stands in `core/config/`, since they are settings (`[verdict]`).  What this module does not do: read files
 or the environment.
 """
 

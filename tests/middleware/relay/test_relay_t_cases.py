@@ -19,7 +19,6 @@ BODIES = "test_relay_t_cases_bodies.py"
 ENDS = "test_coupled_ends.py"
 COUPLED = "test_coupled.py"
 DOCKER = "test_coupled_docker.py"
-EXCHANGE = "../wire/test_exchange.py"
 ANTHROPIC = "../wire/dialects/test_anthropic_messages.py"
 
 LEAVES = f"{CLIENTS}::test_a_client_that_leaves_ends_the_upstream_and_the_attempt"
