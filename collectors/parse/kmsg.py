@@ -16,12 +16,14 @@ _ESCAPE = re.compile(r"\\x([0-9a-f]{2})")
 _VERDICT = re.compile(
     r"oom-kill:constraint=(?P<constraint>\w+),.*?"
     r"(?:oom_memcg=(?P<oom_memcg>.*?),|(?P<global>global_oom),)"
-    r"task_memcg=(?P<task_memcg>.*?),task=(?P<comm>.*),pid=(?P<pid>\d+),uid=(?P<uid>\d+)$"
+    r"task_memcg=(?P<task_memcg>.*?),task=(?P<comm>.*),pid=(?P<pid>\d+),uid=(?P<uid>\d+)\Z",
+    re.DOTALL,  # a process may have a line feed in its name
 )
-_GROUP = re.compile(r"Tasks in (?P<memcg>.*) are going to be killed due to memory\.oom\.group set$")
+_GROUP = re.compile(r"Tasks in (?P<memcg>.*) are going to be killed due to memory\.oom\.group set\Z", re.DOTALL)
 _KILLED = re.compile(
     r"Killed process (?P<pid>\d+) \((?P<comm>.*)\),?(?: UID \d+,)? total-vm:(?P<vm>\d+)kB, anon-rss:(?P<anon>\d+)kB, "
-    r"file-rss:(?P<file>\d+)kB(?:, shmem-rss:(?P<shmem>\d+)kB)?"
+    r"file-rss:(?P<file>\d+)kB(?:, shmem-rss:(?P<shmem>\d+)kB)?",
+    re.DOTALL,
 )
 
 

@@ -48,6 +48,24 @@ def test_a_process_name_with_commas_and_parentheses_does_not_fool_the_reader() -
     assert killed.comm == "a) (b)"
 
 
+def test_a_process_name_with_a_line_feed_hides_nothing() -> None:
+    verdict = parse_oom_verdict(
+        parse_record(
+            b"6,7,5,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=c,mems_allowed=0,oom_memcg=/docker/a,"
+            b"task_memcg=/docker/a,task=a\\x0ab,pid=9,uid=5\n"
+        ).text
+    )
+    assert verdict is not None
+    assert (verdict.comm, verdict.pid) == ("a\nb", 9)
+    killed = parse_killed(
+        parse_record(
+            b"3,8,6,-;Memory cgroup out of memory: Killed process 9 (a\\x0ab) total-vm:1kB, anon-rss:2kB, file-rss:3kB"
+        ).text
+    )
+    assert killed is not None
+    assert killed.comm == "a\nb"
+
+
 def test_what_a_process_writes_to_the_log_has_another_facility() -> None:
     assert parse_record(b"6,1,5,-;oom-kill:x").facility == 0
     assert parse_record(b"12,1,5,-;oom-kill:x").facility == 1
