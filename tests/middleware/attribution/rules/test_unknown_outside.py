@@ -53,6 +53,17 @@ def test_where_the_models_commands_run_on_the_host_they_may_have_killed_it() -> 
     assert failed(gone(told.waited(), init_signal=9)).verdict().blame == "indeterminate"
 
 
+def test_a_command_on_the_host_beside_one_that_still_runs_inside_may_have_killed_it() -> None:
+    """The harness gave up to wait for the second step's command; the third step's runs beside the container."""
+    told = inside(inside(seen(Scene())), ends=False).call(tools=1)
+    assert failed(gone(told.waited(0.1), init_signal=9)).verdict().blame == "indeterminate"
+
+
+def test_a_command_on_the_host_right_behind_one_that_ended_itself_with_137_may_have_killed_it() -> None:
+    told = inside(inside(seen(Scene())), exit_code=137).call(tools=1, seconds=0.05)
+    assert failed(gone(told.waited(0.1), init_signal=9)).verdict().blame == "indeterminate"
+
+
 def test_an_old_kernel_tells_nothing_so_it_stays_nobodys() -> None:
     assert failed(killed(init_signal=None)).verdict().blame == "indeterminate"
 
