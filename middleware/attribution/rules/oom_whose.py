@@ -55,9 +55,10 @@ def before_a_reply(ctx: Context, at_ns: int, facts: dict[str, str]) -> Whose | N
 
     `facts`: limit, ceiling and k for the words, as far as they are known.
     """
-    if ctx.case.may_be_answered(at_ns) or any(
-        "model_api" in b.families and b.since_ns <= at_ns for b in ctx.watch.blind
-    ):
+    unread = ctx.case.options.get("via") == "connect"  # replies go by, and nobody reads them
+    if unread or ctx.case.may_be_answered(at_ns):
+        return None
+    if any("model_api" in b.families and b.since_ns <= at_ns for b in ctx.watch.blind):
         return None
     known = "limit" in facts
     room = f"up to {facts['ceiling']} ({facts['k']} x {facts['limit']})" if known else "more memory"
