@@ -51,7 +51,8 @@ def _begun_by_a_step(ctx: Context, group: KillGroup, placed: Placed, record: Ker
     if record.lived_s is None or ctx.case.is_upkeep(group.container, record.exec_id):
         return False
     seen = ctx.case.containers[group.container].seen
-    first_act_ns = ctx.case.first_act_ns((seen.started_wall_ns if seen is not None else None) or 0)
+    life_ns = 0 if group.container == "own" else seen.started_wall_ns if seen is not None else None
+    first_act_ns = None if life_ns is None else ctx.case.first_act_ns(life_ns)
     if first_act_ns is None:
         return False
     slack_ns = _START_SLACK_NS + round(placed.observation.uncertainty_s * 1e9)
