@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairtrial.middleware.core.observations import DoorContainer, ExecStarted
+from fairtrial.middleware.core.observations import DoorContainer, ExecEnded, ExecStarted, ToolUse
 from tests.middleware.attribution.boxes import engine, event, failed, gone, inside, seen
 from tests.middleware.attribution.scene import BOX, Scene, ended, summary
 
@@ -33,6 +33,20 @@ def test_an_engine_that_tells_late_of_a_death_hides_neither_the_command_that_die
     told = told.call(tools=0, seconds=0.05).waited(waited_s)  # and the agent has said its last word
     verdict = gone(told, init_signal=9).end(1).verdict()
     assert (verdict.blame, ended(verdict)) == (blame, ending)
+
+
+@pytest.mark.parametrize("code, step", [(0, 3), (126, 1)], ids=["the box still worked", "it was dead by then"])
+def test_a_command_that_killed_itself_while_the_box_went_on_is_not_what_the_death_struck(code: int, step: int) -> None:
+    told = seen(Scene())
+    for name, ended_with in (("a", 137), ("b", code), ("c", None)):
+        told.call(seconds=0.05, tool_calls=[ToolUse(id=name, name="bash", text_digest=name)])
+        told.tell(ExecStarted(container_id=BOX, exec_id=name, pid=9, text_digest=name), told.events)
+        told.waited(0.05)
+        if ended_with is not None:
+            told.tell(ExecEnded(container_id=BOX, exec_id=name, exit_code=ended_with), told.events)
+            told.waited(0.01)
+    verdict = failed(gone(told, init_signal=9)).verdict()
+    assert summary(verdict) == ("infra", "suspected", "unknown.outside", step)
 
 
 def test_a_first_process_that_exited_with_137_was_killed_by_nobody() -> None:
