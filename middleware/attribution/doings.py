@@ -11,6 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 from fairtrial.middleware.attribution.case import Case, ContainerCase, ExecSeen
+from fairtrial.middleware.attribution.tool_steps import NOT_NORMAL
 from fairtrial.middleware.core.records import PhaseName
 from fairtrial.middleware.steps.placed import Placed
 from fairtrial.middleware.steps.placing import STRUCK_NS
@@ -73,19 +74,21 @@ def after_last_word(case: Case, at_ns: int) -> bool:
 
 def running_at(container: ContainerCase, at_ns: int, struck_ns: int = STRUCK_NS) -> list[ExecSeen]:
     """Commands of the trial that ran in it then, or that were struck by it: the runtime may tell of a death a moment
-    before the kill itself."""
+    before the kill itself.  Behind one that ended by itself the container still lived, and had struck none."""
+    ends = [(e.ended.at_ns, e.exit_code) for execs in container.execs.values() for e in execs if e.ended is not None]
+    alive_ns = max((ns for ns, code in ends if ns < at_ns and code not in {None, *NOT_NORMAL}), default=0)
     return [
         one
         for execs in container.execs.values()
         for one in execs
-        if one.started is not None and one.started.at_ns <= at_ns and _runs_until(one, at_ns, struck_ns)
+        if one.started is not None and one.started.at_ns <= at_ns and _runs_until(one, at_ns, struck_ns, alive_ns)
     ]
 
 
-def _runs_until(one: ExecSeen, at_ns: int, struck_ns: int) -> bool:
+def _runs_until(one: ExecSeen, at_ns: int, struck_ns: int, alive_ns: int) -> bool:
     if one.ended is None or one.ended.at_ns >= at_ns:
         return True
-    return one.exit_code == 137 and at_ns - one.ended.at_ns <= struck_ns
+    return one.exit_code == 137 and at_ns - one.ended.at_ns <= struck_ns and one.ended.at_ns > alive_ns
 
 
 def struck_step(container: ContainerCase, placed: Placed, struck_ns: int = STRUCK_NS) -> int | None:

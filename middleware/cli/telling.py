@@ -135,6 +135,10 @@ def show(
         runs = row.closed is None and any(row.trial == each.trial for each in runs_under_way(database))
         if row.closed is None and not runs:
             close_orphans(path_of_store(store))  # whoever looks next closes it
+            if not find_trial(database, row.trial):  # it held several trials, which stand in its place now
+                if _shown_as_run(database, trial, replay=replay, store=store, as_json=as_json):
+                    return
+                row = one(database, trial)
         stored = latest_record(database, row.trial)
         kept = list(observations_of(database, row.trial)) if replay or stored is None else []
     if replay or stored is None:

@@ -32,6 +32,10 @@ _SAME_MOMENT_NS: Final = 1_000_000_000
 _START_SLACK_NS: Final = 100_000_000
 """The start of a process is told in hundredths of a second, and a reply's first bytes are not its last."""
 
+_GUESSED: Final = frozenset({"only_live_exec", "inferred"})
+"""How a victim is joined to an exec of which nobody saw it descend: while the harness looks at its terminal (an exec of
+tmux), that is the harness's."""
+
 
 def role_of(ctx: Context, group: KillGroup, placed: Placed, record: KernelOomKill) -> str | None:
     """What the victim was for, None where it only bears the name of a program of the harness's.
@@ -48,10 +52,12 @@ def role_of(ctx: Context, group: KillGroup, placed: Placed, record: KernelOomKil
 def _begun_by_a_step(ctx: Context, group: KillGroup, placed: Placed, record: KernelOomKill) -> bool:
     """Whether the victim is known to have started in this life of its container after a reply that may have set a tool
     to work, and not in an exec of the harness's own (the clients that carry its keys are born in steps too)."""
-    if record.lived_s is None or ctx.case.is_upkeep(group.container, record.exec_id):
+    exec_id = None if record.exec_join in _GUESSED else record.exec_id
+    if record.lived_s is None or ctx.case.is_upkeep(group.container, exec_id):
         return False
     seen = ctx.case.containers[group.container].seen
-    first_act_ns = ctx.case.first_act_ns((seen.started_wall_ns if seen is not None else None) or 0)
+    life_ns = 0 if group.container == "own" else seen.started_wall_ns if seen is not None else None
+    first_act_ns = None if life_ns is None else ctx.case.first_act_ns(life_ns)
     if first_act_ns is None:
         return False
     slack_ns = _START_SLACK_NS + round(placed.observation.uncertainty_s * 1e9)

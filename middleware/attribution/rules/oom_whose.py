@@ -55,9 +55,11 @@ def before_a_reply(ctx: Context, at_ns: int, facts: dict[str, str]) -> Whose | N
 
     `facts`: limit, ceiling and k for the words, as far as they are known.
     """
-    if ctx.case.may_be_answered(at_ns) or any(
-        "model_api" in b.families and b.since_ns <= at_ns for b in ctx.watch.blind
-    ):
+    options = ctx.case.options
+    unread = options.get("via") == "connect" or options.get("joined")  # nobody reads them, or the run around this one
+    if unread or ctx.case.may_be_answered(at_ns):
+        return None
+    if any("model_api" in b.families and b.since_ns <= at_ns for b in ctx.watch.blind):
         return None
     known = "limit" in facts
     room = f"up to {facts['ceiling']} ({facts['k']} x {facts['limit']})" if known else "more memory"

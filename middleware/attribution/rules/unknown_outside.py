@@ -60,8 +60,8 @@ def struck(case: Case) -> list[ContainerCase]:
         told = told or with_engine(case, at)
         alone = gone.init_signal == _SIGKILL and container.seen.own_pid_namespace is True
         used = running_at(container, at, LATE_DIE_NS) or used_after(case, at)
-        step = struck_step(container, placed, LATE_DIE_NS)
-        if alone and not told and used and in_time(case, placed) and works_inside(case, step):
+        # All commands up to the death, not only up to the step that it struck: a later one may have come before it.
+        if alone and not told and used and in_time(case, placed) and works_inside(case, placed.step):
             found.append(container)
     return found
 

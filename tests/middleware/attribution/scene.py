@@ -292,6 +292,7 @@ class Scene:
         constraint = str(fields.pop("constraint", "CONSTRAINT_MEMCG"))
         full = fields.pop("oom_memcg", None)
         lived_s, exec_id = fields.pop("lived_s", None), fields.pop("exec_id", None)
+        alone = fields.pop("only_live_exec", False)
         known: dict[str, object] = {
             "container_id": self.container,
             "delta": delta,
@@ -308,6 +309,7 @@ class Scene:
                 oom_memcg=None if full is None else str(full),
                 lived_s=lived_s if isinstance(lived_s, float) else None,
                 exec_id=None if exec_id is None else str(exec_id),
+                exec_join="only_live_exec" if alone else None,
             )
             self.tell(record, self.cgroup)
         if told and self.container != "own":

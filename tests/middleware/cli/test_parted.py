@@ -56,6 +56,17 @@ def test_show_lists_the_trials_of_a_run_whose_own_row_is_gone(
     assert whole.counts["trials"] == 3
 
 
+@pytest.mark.parametrize("wanted, first", [(ROOT, "RUN  "), (ROOT[-12:], "RUN  "), ("last", "TRIAL  ")])
+def test_show_of_a_run_whose_fairtrial_was_killed_closes_its_trials_and_shows_them(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], wanted: str, first: str
+) -> None:
+    crowd = Crowd()
+    three_in_harbor(crowd)
+    said = ask(capfd, store_of(crowd, tmp_path / "store.db", pid=2**22 - 3), "show", wanted)
+    assert said.startswith(first)
+    assert ("held 3 trials" in said, "0 steps" in said) == (first == "RUN  ", False)
+
+
 def test_a_trial_goes_before_a_run_and_nothing_stays_nothing(over: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert ask(capfd, over, "show", "task-b").startswith("TRIAL  ")
     assert ask(capfd, over, "show", "last").startswith("TRIAL  ")

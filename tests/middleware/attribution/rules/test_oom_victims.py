@@ -100,14 +100,26 @@ def test_a_client_that_carries_the_harness_s_keys_is_its_own_and_a_command_of_th
     assert ("the harness's tmux" in told.waited().end(1).verdict().sentence) is harness
 
 
-def test_a_tmux_of_a_container_that_was_started_anew_is_the_harness_s_until_a_reply_came_in_its_new_life() -> None:
+def test_a_program_of_tmuxs_name_that_is_only_guessed_into_the_harness_s_exec_is_not_the_harness_s() -> None:
+    """Its parents are not known, and while it died the harness was looking at its terminal."""
+    told = Scene(limit=256 * MIB, reservation=64 * MIB).call().waited()
+    told.tell(ExecStarted(container_id=BOX, exec_id="e1", pid=301, plumbing=True, text_digest="look"), told.events)
+    told.oom(victim=Victim(comm="tmux-hog", pid=29089), lived_s=0.3, exec_id="e1", only_live_exec=True)
+    assert "the harness's" not in told.waited().end(1).verdict().sentence
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_tmux_of_a_container_that_was_started_anew_is_the_harness_s_until_a_reply_came_in_its_new_life(
+    *, known: bool
+) -> None:
+    """Where the engine does not tell when that life began, nobody knows that a reply came in it."""
     told = Scene(limit=256 * MIB, reservation=64 * MIB).call().ran(0).waited(1.0)
     again = ContainerSeen(
         container_id=BOX,
         name="task-1",
         memory_limit=256 * MIB,
         memory_reservation=64 * MIB,
-        started_wall_ns=told.wall(),
+        started_wall_ns=told.wall() if known else None,
     )
     told.tell(again, told.events)
     told.waited(2.0).oom(victim=Victim(comm="tmux: server", pid=7, role="main"), lived_s=1.5)

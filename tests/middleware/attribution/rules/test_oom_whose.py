@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from fairtrial.middleware.attribution.engine import judge
-from fairtrial.middleware.core.observations import Observation, ReplyFacts, RequestFacts
+from fairtrial.middleware.core.observations import Observation, ReplyFacts, RequestFacts, TrialStarted
 from fairtrial.middleware.core.records import Blame, EndedAs, Grade, MemoryLimits, PhaseName, Trust, Verdict, Victim
 from fairtrial.middleware.steps.assembler import assemble
 from fairtrial.middleware.steps.placed import Assembly
@@ -128,6 +128,22 @@ def test_a_kill_at_a_time_when_a_reply_may_have_been_missed_is_told_as_ever(how:
     told = scene.waited().oom().waited().end(1).verdict()
     assert "No reply of a model had been seen" not in told.sentence
     assert "to the model" in words_of(told)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"via": "connect"}, {"joined": {"ANTHROPIC_BASE_URL": "anthropic"}, "outer_trial": TRIAL}],
+    ids=["via", "joined"],
+)
+def test_a_kill_beside_calls_that_this_trial_does_not_read_is_told_as_ever(options: dict[str, object]) -> None:
+    """Near-miss: no reply is ever seen, or only by the run around this one, and the model's commands run all the
+    same."""
+    told = Scene()
+    told.tell(TrialStarted(command=["agent"], options=options), told.runner)
+    verdict = told.waited().ran(137, oom=True).end(1).verdict()
+    assert (verdict.blame, verdict.cause) == (Blame.INFRA, "container.oom_kill")
+    assert "No reply of a model had been seen" not in verdict.sentence
+    assert "to the model" in words_of(verdict)
 
 
 def test_a_node_that_ran_out_before_any_call_still_says_what_to_do_about_the_node() -> None:

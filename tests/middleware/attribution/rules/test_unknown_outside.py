@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairtrial.middleware.core.observations import DoorContainer, ExecStarted
+from fairtrial.middleware.core.observations import DoorContainer, ExecEnded, ExecStarted, ToolUse
 from tests.middleware.attribution.boxes import engine, event, failed, gone, inside, seen
 from tests.middleware.attribution.scene import BOX, Scene, ended, summary
 
@@ -35,6 +35,20 @@ def test_an_engine_that_tells_late_of_a_death_hides_neither_the_command_that_die
     assert (verdict.blame, ended(verdict)) == (blame, ending)
 
 
+@pytest.mark.parametrize("code, step", [(0, 3), (126, 1)], ids=["the box still worked", "it was dead by then"])
+def test_a_command_that_killed_itself_while_the_box_went_on_is_not_what_the_death_struck(code: int, step: int) -> None:
+    told = seen(Scene())
+    for name, ended_with in (("a", 137), ("b", code), ("c", None)):
+        told.call(seconds=0.05, tool_calls=[ToolUse(id=name, name="bash", text_digest=name)])
+        told.tell(ExecStarted(container_id=BOX, exec_id=name, pid=9, text_digest=name), told.events)
+        told.waited(0.05)
+        if ended_with is not None:
+            told.tell(ExecEnded(container_id=BOX, exec_id=name, exit_code=ended_with), told.events)
+            told.waited(0.01)
+    verdict = failed(gone(told, init_signal=9)).verdict()
+    assert summary(verdict) == ("infra", "suspected", "unknown.outside", step)
+
+
 def test_a_first_process_that_exited_with_137_was_killed_by_nobody() -> None:
     verdict = failed(killed(init_signal=0)).verdict()
     assert verdict.blame == "model"
@@ -51,6 +65,17 @@ def test_where_the_models_commands_run_on_the_host_they_may_have_killed_it() -> 
     told = seen(Scene()).call().ran(0).call()
     told.tell(ExecStarted(container_id=BOX, exec_id="live", pid=9), told.events)
     assert failed(gone(told.waited(), init_signal=9)).verdict().blame == "indeterminate"
+
+
+def test_a_command_on_the_host_beside_one_that_still_runs_inside_may_have_killed_it() -> None:
+    """The harness gave up to wait for the second step's command; the third step's runs beside the container."""
+    told = inside(inside(seen(Scene())), ends=False).call(tools=1)
+    assert failed(gone(told.waited(0.1), init_signal=9)).verdict().blame == "indeterminate"
+
+
+def test_a_command_on_the_host_right_behind_one_that_ended_itself_with_137_may_have_killed_it() -> None:
+    told = inside(inside(seen(Scene())), exit_code=137).call(tools=1, seconds=0.05)
+    assert failed(gone(told.waited(0.1), init_signal=9)).verdict().blame == "indeterminate"
 
 
 def test_an_old_kernel_tells_nothing_so_it_stays_nobodys() -> None:
