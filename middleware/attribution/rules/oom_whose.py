@@ -64,6 +64,7 @@ def before_a_reply(ctx: Context, at_ns: int, facts: dict[str, str]) -> Whose | N
     known = "limit" in facts
     room = f"up to {facts['ceiling']} ({facts['k']} x {facts['limit']})" if known else "more memory"
     within = f"killed at {facts['limit']} and passes at {facts['ceiling']} or less" if known else "not killed"
+    past = "" if ctx.case.calls else ", or to a model that was asked past the door,"
     return Whose(
         blame=Blame.INFRA,
         demand="No reply of a model had been seen by then, so it is open whether the limit was too low or what ran "
@@ -71,5 +72,5 @@ def before_a_reply(ctx: Context, at_ns: int, facts: dict[str, str]) -> Whose | N
         advice=f"To decide, run the trial again with {room}: if it is not killed there, the limit was at fault; if it "
         "is killed again, what runs without a model (harness, services, the task's set-up) needs more.",
         flips_if=f"turns to infra, proved, if the trial, run again{'' if known else ' with more memory'}, is {within}; "
-        f"to the harness or the task if it is killed {'there as well' if known else 'again'}",
+        f"to the harness or the task{past} if it is killed {'there as well' if known else 'again'}",
     )

@@ -98,7 +98,7 @@ def test_a_trial_that_asked_no_model_is_not_told_that_the_model_was_at_fault(lim
     assert "run the trial again" in told.sentence
     assert "the model was" not in words_of(told)
     assert "to the model" not in words_of(told)
-    assert "to the harness or the task" in words_of(told)
+    assert "to the harness or the task, or to a model that was asked past the door, if it is" in words_of(told)
 
 
 def test_a_trial_whose_only_call_was_never_answered_is_told_so_as_well() -> None:
