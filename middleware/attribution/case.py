@@ -8,7 +8,9 @@ Observations of trust `inside` (anything that the agent can write) are not in it
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from functools import cached_property
+from itertools import accumulate
 from typing import Final
 
 from fairtrial.middleware.attribution.calls_seen import (
@@ -301,7 +303,7 @@ class Case:
         gone = [c.gone[0].at_ns for c in self.containers.values() if c.gone is not None]
         return sorted([*(g.at_ns for g in self.kills), *gone])
 
-    @property
+    @cached_property
     def past_door(self) -> bool:
         """A redirect was passed on: what the client did next may have gone past the door."""
         return any(300 <= (a.value.reply.status or 0) < 400 for a in self._attempts.values())
@@ -316,46 +318,69 @@ class Case:
             for a in self._attempts.values()
         )
 
-    @property
-    def answered_ns(self) -> list[int]:
-        """When each attempt of any role or dialect that was not refused brought its first bytes, wall ns."""
-        return [
-            a.started_ns + round((a.value.ttfb or 0.0) * 1e9)
-            for a in self._attempts.values()
-            if a.value.request.operation != "hello" and a.value.reply.status is not None and a.value.reply.status < 400
-        ]
+    @cached_property
+    def first_answered_ns(self) -> int | None:
+        """When the first attempt of any role or dialect that was not refused brought its first bytes, wall ns."""
+        return min(
+            (
+                a.started_ns + round((a.value.ttfb or 0.0) * 1e9)
+                for a in self._attempts.values()
+                if a.value.request.operation != "hello"
+                and a.value.reply.status is not None
+                and a.value.reply.status < 400
+            ),
+            default=None,
+        )
 
     def first_act_ns(self, since_ns: int = 0) -> int | None:
         """When the first reply came that may have set a tool to work, **monotonic** ns; None when none did.
 
         `since_ns`: wall ns; replies before it, such as before a container's start, are left out.
         """
-        return min(
-            (
-                a.value.started_ns + round((a.value.ttfb or 0.0) * 1e9)
-                for call in self.main_calls
-                if asked_of(call).acts
-                for a in call.attempts
-                if a.value.started_ns and a.value.reply.status is not None and a.value.reply.status < 400
-                if a.started_ns + round((a.value.ttfb or 0.0) * 1e9) >= since_ns
-            ),
-            default=None,
+        at = bisect_left(self._acts, (since_ns, 0))
+        return self._acts[at][1] if at < len(self._acts) else None
+
+    @cached_property
+    def _acts(self) -> list[tuple[int, int]]:
+        """Wall ns of each reply that may have set a tool to work, ascending, with the least monotonic ns from it on."""
+        acts = sorted(
+            (a.started_ns + waited, a.value.started_ns + waited)
+            for call in self.main_calls
+            if asked_of(call).acts
+            for a in call.attempts
+            if a.value.started_ns and a.value.reply.status is not None and a.value.reply.status < 400
+            for waited in (round((a.value.ttfb or 0.0) * 1e9),)
         )
+        least = [*accumulate((mono_ns for _, mono_ns in reversed(acts)), min)]
+        return [(wall_ns, mono_ns) for (wall_ns, _), mono_ns in zip(acts, reversed(least), strict=True)]
 
     def may_be_answered(self, at_ns: int) -> bool:
         """Whether something that a model said may have been there at that moment: first bytes of a reply, an attempt
         whose end nobody saw, a redirect past the door."""
-        opened = any(p.at_ns <= at_ns for c in self.calls for p in c.open_attempts)
-        return opened or self.past_door or any(answered <= at_ns for answered in self.answered_ns)
+        told = (self._first_open_ns, self.first_answered_ns)
+        return self.past_door or any(one is not None and one <= at_ns for one in told)
+
+    @cached_property
+    def _first_open_ns(self) -> int | None:
+        """When the first attempt began whose end nobody saw."""
+        return min((p.at_ns for c in self.calls for p in c.open_attempts), default=None)
+
+    @cached_property
+    def _asked_texts(self) -> frozenset[str | None]:
+        """Digests of the texts of all tool calls that any reply asked for."""
+        return frozenset(use.text_digest for a in self._attempts.values() for use in a.value.reply.tool_calls)
 
     def is_upkeep(self, container: str, exec_id: str | None) -> bool:
         """Whether an exec was the harness's own (tmux traffic, set-up), and no tool call of a reply has its text."""
         one = None if exec_id is None else self._execs.get((container, exec_id))
         if one is None or not one.plumbing or one.started is None:
             return False
-        asked = {use.text_digest for a in self._attempts.values() for use in a.value.reply.tool_calls}
         value = one.started.value
-        return not isinstance(value, ExecStarted) or value.text_digest is None or value.text_digest not in asked
+        return (
+            not isinstance(value, ExecStarted)
+            or value.text_digest is None
+            or value.text_digest not in self._asked_texts
+        )
 
     @property
     def failed_beside(self) -> list[CallSeen]:

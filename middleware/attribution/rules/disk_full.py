@@ -23,7 +23,7 @@ from fairtrial.middleware.attribution.case import ContainerCase, evidence
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event
 from fairtrial.middleware.attribution.rules.container_oom import name_of
-from fairtrial.middleware.attribution.rules.limit import first_reply_ns, limit_event
+from fairtrial.middleware.attribution.rules.limit import limit_event
 from fairtrial.middleware.attribution.sentences import clean, fill, size
 from fairtrial.middleware.attribution.tool_steps import last_tool_step, step_of_work
 from fairtrial.middleware.core.causes import CAUSES
@@ -84,7 +84,7 @@ def _reached(ctx: Context, container: ContainerCase) -> list[Event]:
 def _whose(ctx: Context, at_ns: int, full: DiskFull) -> tuple[Blame, bool, str]:
     """Whose bytes fill it: by the growth since the container was first looked at."""
     if full.at_start:
-        replied = first_reply_ns(ctx)
+        replied = ctx.case.first_answered_ns
         if ctx.watch.door_watched and (replied is None or at_ns < replied):
             return Blame.INFRA, False, "It was full before any reply of the model had arrived."
         return Blame.INFRA, True, "It was full when the container was first looked at; who filled it was not seen."

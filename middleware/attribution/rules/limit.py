@@ -75,8 +75,3 @@ def limit_event(
         limit_hit=True,
         evidence=tuple(evidence),
     )
-
-
-def first_reply_ns(ctx: Context) -> int | None:
-    """When the first bytes of any reply of a model had arrived; None when none did."""
-    return min(ctx.case.answered_ns, default=None)

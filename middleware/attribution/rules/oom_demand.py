@@ -110,7 +110,7 @@ def _unanswered_question(ctx: Context, at_ns: int) -> str | None:
     unended = any(c.open_attempts for c in case.calls)
     if blind or unread or unended or case.strangers or case.others or case.past_door or not ctx.watch.door_watched:
         return None
-    if any(answered <= at_ns for answered in case.answered_ns):
+    if case.first_answered_ns is not None and case.first_answered_ns <= at_ns:
         return None
     waiting = [c for c in case.main_calls if c.started_ns <= at_ns and c.request.history_len is not None]
     return waiting[0].ids[0] if waiting else None

@@ -22,7 +22,7 @@ from fairtrial.middleware.attribution.case import ContainerCase, evidence
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event
 from fairtrial.middleware.attribution.rules.container_oom import name_of
-from fairtrial.middleware.attribution.rules.limit import first_reply_ns, limit_event
+from fairtrial.middleware.attribution.rules.limit import limit_event
 from fairtrial.middleware.attribution.sentences import count, fill
 from fairtrial.middleware.attribution.tool_steps import step_of_work
 from fairtrial.middleware.core.causes import CAUSES
@@ -131,5 +131,5 @@ def _reached_before_any_reply(ctx: Context, container: ContainerCase) -> bool:
     case = ctx.case
     if not ctx.watch.door_watched or case.past_door or case.others:
         return False
-    replied = first_reply_ns(ctx)
+    replied = ctx.case.first_answered_ns
     return any(v.pids_max_hits and (replied is None or p.at_ns < replied) for p, v in container.readings)
