@@ -27,7 +27,7 @@ from fairtrial.middleware.core.records import (
     Step,
 )
 from fairtrial.middleware.steps.agents import lineages
-from fairtrial.middleware.steps.attempts import call_record, fold
+from fairtrial.middleware.steps.attempts import FoldedCall, call_record, fold
 from fairtrial.middleware.steps.booked import Booking
 from fairtrial.middleware.steps.kill_times import moments
 from fairtrial.middleware.steps.opened import open_steps
@@ -41,6 +41,24 @@ from fairtrial.middleware.steps.tunnels import connections
 from fairtrial.middleware.steps.watched import coverage
 from fairtrial.middleware.steps.window import Windows, container_facts
 from fairtrial.middleware.steps.words import marks
+
+
+def acted_ns(calls: Iterable[FoldedCall]) -> int | None:
+    """When a tool of the step can have begun at the earliest, wall ns: first bytes of a reply that asked for one, or
+    may have done so in words; None when none can."""
+    return min(
+        (
+            attempt.started_wall_ns + round((attempt.facts.ttfb or 0.0) * 1e9)
+            for call in calls
+            for attempt in call.attempts
+            if (attempt.reply.status or 0) < 400
+            if attempt.outcome is None
+            or attempt.reply.tool_calls
+            or attempt.reply.open_tool_calls
+            or not (attempt.request.has_tools and attempt.facts.parse == "full")
+        ),
+        default=None,
+    )
 
 
 def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
@@ -59,7 +77,7 @@ def assemble(observations: Iterable[Observation], trial_id: str) -> Assembly:
     agent_ended_ns = ends.agent_ended_ns
     if booking.agent_ended_ns is not None and starts and booking.agent_ended_ns > starts[-1]:
         agent_ended_ns = booking.agent_ended_ns
-    kills = moments(own)
+    kills = moments(own, [(step.started_ns, acted_ns(step.calls)) for step in steps])
     placed = tuple(place(observation, value, starts, ends, booking, kills) for observation, value in selected)
 
     containers = container_facts(placed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fairtrial.middleware.core.observations import ContainerEvent, KernelOomKill, OomKill, Value
+from fairtrial.middleware.core.observations import CgroupReading, ContainerEvent, KernelOomKill, OomKill, Value
 from fairtrial.middleware.core.records import Victim
 from fairtrial.middleware.steps.assembler import assemble
 from tests.middleware.steps.story import BOX, TRIAL, Story
@@ -64,3 +64,38 @@ def test_where_the_numbers_differ_the_counter_stays_where_it_was_read(
     first: list[Value], total: int | None, late: list[Value]
 ) -> None:
     assert told(first, total, late=late)[2] == 1
+
+
+@pytest.mark.parametrize(
+    "tools, read_at, late_s, steps",
+    [
+        pytest.param((), None, 0.1, [1, 0], id="read first when a reply without a tool was there"),
+        pytest.param((), "call_started", 0.1, [0, 1], id="read in this step before"),
+        pytest.param((), None, 1.5, [0, 1], id="read long after"),
+        pytest.param(BASH, None, 0.1, [0, 1], id="a tool of this step may be it"),
+    ],
+)
+def test_a_counter_first_read_when_no_tool_of_the_step_can_have_begun_tells_of_the_step_before(
+    tools: tuple[tuple[str, str, str | None], ...], read_at: str | None, late_s: float, steps: list[int]
+) -> None:
+    tale = Story().begin().box()
+    tale.attempt(turns=0, tools=BASH)
+    tale.read("call_ended", oom_kill=0)
+    tale.s += 0.5
+    begun_s = tale.s
+    tale.attempt(turns=1, tools=tools, seconds=0.05)
+    if read_at is not None:
+        tale.tell(CgroupReading(container_id=BOX, edge="call_started", oom_kill=0), s=begun_s + 0.001)
+    tale.tell(OomKill(container_id=BOX, delta=1, total=1), s=begun_s + late_s)
+    tale.s = begun_s + late_s + 0.1
+    observations = sorted(tale.end(1).observations, key=lambda one: one.wall_ns)
+    trial = assemble(observations, TRIAL).trial
+    assert [sum(use.oom_kills or 0 for use in step.containers) for step in trial.steps] == steps
+
+
+def test_a_kill_before_any_tool_is_not_moved_before_the_first_call() -> None:
+    tale = Story().begin().box()
+    tale.attempt(turns=0, seconds=0.05)
+    tale.tell(OomKill(container_id=BOX, delta=1, total=1))
+    trial = assemble(tale.end(1).observations, TRIAL).trial
+    assert [sum(use.oom_kills or 0 for use in step.containers) for step in trial.steps] == [1]
