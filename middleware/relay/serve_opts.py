@@ -1,7 +1,7 @@
 """The command line of `fairtrial serve`: the one place that defines its options.
 
 In: the arguments after `serve`.  Out: a frozen `ServeOptions`; argparse itself ends the process for `--help` (0) and
-for a malformed line (2).  Each option overrides one setting of `[serve]` (`core/config/`).  `cli.py` forwards its
+for a malformed line (2).  Each option overrides one setting of `[serve]` (`core/config/`).  `cli/` forwards its
 `serve` here unread, so that the relay process never loads typer.
 """
 

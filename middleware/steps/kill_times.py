@@ -57,7 +57,7 @@ def moments(
     records: dict[str, list[Moment]] = {}
     events: dict[str, list[Moment]] = {}
     read: dict[str, int] = {}
-    found: dict[str, Moment] = {}
+    guessed: dict[str, dict[str, Moment]] = {}
     for observation, value in own:
         if isinstance(value, CgroupReading):
             if value.oom_kill is not None:
@@ -68,17 +68,17 @@ def moments(
             counted.setdefault(value.container_id, []).append((observation, value))
             begun_ns = _waiting_since(observation.wall_ns, turns)
             if begun_ns is not None and read.get(value.container_id, begun_ns) < begun_ns:
-                found[observation.id] = begun_ns - 1, 0
+                guessed.setdefault(value.container_id, {})[observation.id] = begun_ns - 1, 0
             read[value.container_id] = observation.wall_ns
         elif isinstance(value, KernelOomKill) and value.container_id is not None:
             records.setdefault(value.container_id, []).append(moment)
         elif isinstance(value, ContainerEvent) and value.action == "oom":
             events.setdefault(value.container_id, []).append(moment)
+    found: dict[str, Moment] = {}
     for container, rises in counted.items():
-        for told in (records.get(container, []), events.get(container, [])):
-            if pairs := _paired(rises, told):
-                found |= pairs
-                break
+        exact = [told for told in (records.get(container), events.get(container)) if told]
+        pairs = next(filter(None, (_paired(rises, told) for told in exact)), {})
+        found |= pairs if exact else guessed.get(container, {})
     return found
 
 

@@ -93,6 +93,21 @@ def test_a_counter_first_read_when_no_tool_of_the_step_can_have_begun_tells_of_t
     assert [sum(use.oom_kills or 0 for use in step.containers) for step in trial.steps] == steps
 
 
+def test_a_kill_that_the_kernel_log_has_a_moment_behind_its_counter_is_one_kill() -> None:
+    tale = Story().begin().box()
+    tale.attempt(turns=0, tools=BASH)
+    tale.read("call_ended", oom_kill=0)
+    tale.s += 0.5
+    begun_s = tale.s
+    tale.attempt(turns=1, seconds=0.05)
+    tale.tell(OomKill(container_id=BOX, delta=1, total=1), s=begun_s + 0.1)
+    tale.tell(record(), s=begun_s + 0.101)
+    tale.s = begun_s + 0.2
+    observations = sorted(tale.end(1).observations, key=lambda one: one.wall_ns)
+    trial = assemble(observations, TRIAL).trial
+    assert [sum(use.oom_kills or 0 for use in step.containers) for step in trial.steps] == [0, 1]
+
+
 def test_a_kill_before_any_tool_is_not_moved_before_the_first_call() -> None:
     tale = Story().begin().box()
     tale.attempt(turns=0, seconds=0.05)
