@@ -8,10 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Final
 
 _SHELL: Final = re.compile(r"(?:\S*/)?(?:ba|da|a|z|k)?sh(?: -\S+)*? -\w*c (?P<text>.*)$", re.DOTALL)
+
+_SEND_KEYS: Final = re.compile(r"\btmux send-keys -t \S+ -- (?P<keys>.+)", re.DOTALL)
+_MOST_TYPED: Final = 64 << 10
+MAX_TYPED: Final = 64
+"""Keys of one reply that are told; more of them, and what it asked for is not known whole."""
 
 UPKEEP: Final[Mapping[str, re.Pattern[str]]] = {
     "terminus-2": re.compile(r"(?:export \w+=\S+ && )*tmux "),
@@ -29,6 +35,18 @@ def shell_text(argv: tuple[str, ...] | None, command: str | None) -> str | None:
         return argv[-1]
     found = None if command is None else _SHELL.match(command)
     return None if found is None else found["text"]
+
+
+def typed_text(argv: tuple[str, ...] | None) -> str | None:
+    """The keys that an exec types into a terminal (`tmux send-keys … -- KEYS`); None for every other command."""
+    text = shell_text(argv, None)
+    found = None if text is None or len(text) > _MOST_TYPED else _SEND_KEYS.search(text)
+    if found is None:
+        return None
+    try:
+        return "".join(shlex.split(found["keys"])) or None
+    except ValueError:
+        return None  # a quote that is not closed
 
 
 def text_digest(text: str) -> str:

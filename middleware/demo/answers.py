@@ -76,7 +76,8 @@ def answer(asked: Asked, step: Step, unique: str) -> Answer:
     Tool call ids depend on the history only: a retried turn gets the same ones. Raises NoSuchTool.
     """
     uses = tuple(_tool_uses(asked, step))
-    spoken = len(step.text or "") + sum(len(use.json) for use in uses)
+    text = None if step.text is None else step.text.replace("{task}", asked.task)
+    spoken = len(text or "") + sum(len(use.json) for use in uses)
     usage = Usage(
         input_tokens=step.input_tokens if step.input_tokens is not None else -(-asked.content_bytes // BYTES_PER_TOKEN),
         output_tokens=step.output_tokens if step.output_tokens is not None else max(1, -(-spoken // BYTES_PER_TOKEN)),
@@ -84,7 +85,7 @@ def answer(asked: Asked, step: Step, unique: str) -> Answer:
         cache_write_tokens=step.cache_write_tokens,
     )
     stop_reason = step.stop_reason or ("tool_use" if uses else "end_turn")
-    turn = Turn(asked=asked, text=step.text, uses=uses, stop_reason=stop_reason, usage=usage, unique=unique)
+    turn = Turn(asked=asked, text=text, uses=uses, stop_reason=stop_reason, usage=usage, unique=unique)
     build_body, build_frames = _BUILDERS[asked.api]
     frames = tuple(build_frames(turn)) if asked.stream else ()
     return Answer(body=_encode(build_body(turn)), frames=frames, usage=usage)

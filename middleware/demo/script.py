@@ -39,8 +39,8 @@ class Usage:
 class Step:
     """One assistant turn: words, shell commands, or a call of a named tool.
 
-    `commands` go to whatever shell tool the client offers, one tool call each; `{task}` in them is the word of the form
-    `task-…` that the request names. With `tool` set that tool is called with
+    `commands` go to whatever shell tool the client offers, one tool call each; `{task}` in them and in `text` is the
+    word of the form `task-…` that the request names. With `tool` set that tool is called with
     `arguments` instead. Neither: the turn ends the work (stop reason end_turn). Token counts that are None are taken
     from the sizes of request and answer (four bytes each).
     """

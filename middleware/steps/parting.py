@@ -33,7 +33,7 @@ from typing import Final
 
 from fairtrial.middleware.core.names import AGENT, ENVIRONMENT, project_of
 from fairtrial.middleware.steps.chains import chains
-from fairtrial.middleware.steps.run_facts import OWN, BoxFacts, CallFacts, RunFacts
+from fairtrial.middleware.steps.run_facts import OWN, AskedFor, BoxFacts, CallFacts, RunFacts
 from fairtrial.middleware.steps.units import (
     Group,
     Unit,
@@ -41,9 +41,11 @@ from fairtrial.middleware.steps.units import (
     asked,
     descends,
     is_main,
+    keys_asked,
     one_by_one,
     sessions_of,
     tool_windows,
+    typed_otherwise,
     within,
 )
 from fairtrial.middleware.steps.words import told_apart
@@ -269,25 +271,29 @@ class _Parter:
 
     def _join_turns(self) -> None:
         """A harness whose agent either waits for the model or works: a conversation that had a call open while its
-        client started a command in a box does not own that box.  Where that leaves one for a box, it is the owner.
+        client started a command in a box does not own that box, nor does one that had asked for other keys than were
+        typed there.  Where that leaves one for a box, it is the owner.
         """
         group_of = {box.id: group for group, boxes in self._boxes.items() for box in boxes}
-        worked: dict[Group, list[int]] = {}
-        for exec_id, at_ns in self._facts.asked_for:
-            group = group_of.get(self._facts.execs.get(exec_id, ""))
+        worked: dict[Group, list[AskedFor]] = {}
+        for asked_for in self._facts.asked_for:
+            group = group_of.get(self._facts.execs.get(asked_for.exec_id, ""))
             if group is not None and self._free(group) and self._is_harness(group):
-                worked.setdefault(group, []).append(at_ns)
+                worked.setdefault(group, []).append(asked_for)
         bare = {k: u for k, u in self._units.items() if not u.boxes and k[0] in {"session", "chain"} and is_main(u)}
         open_calls = {key: one_by_one(unit) for key, unit in bare.items()}
+        keys_of = {key: keys_asked(unit) for key, unit in bare.items()}
         left: dict[Group, list[Group]] = {}
-        for group, moments in worked.items():
+        for group, execs in worked.items():
             begin, end = self._life(group)
             left[group] = []
+            others = typed_otherwise(keys_of, execs)
             for key, spans in open_calls.items():
                 since, until = bare[key].span
                 if since < begin or (end is not None and until > end):
                     continue
-                if spans is None or not any(within(spans, at_ns) for at_ns in moments):
+                waited = spans is not None and any(within(spans, each.at_ns) for each in execs)
+                if not waited and key not in others:
                     left[group].append(key)
         # As many boxes as conversations: each has its own, so one that is found is nobody else's.
         each_has_one = len(left) == len(bare)

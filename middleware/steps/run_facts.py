@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from fairtrial.middleware.core.observations import (
     AttemptEnded,
@@ -98,6 +98,14 @@ class RanFacts:
     text_digest: str
 
 
+class AskedFor(NamedTuple):
+    """An exec that a client of the run started, wall ns; of what it typed into a terminal the digest."""
+
+    exec_id: str
+    at_ns: int
+    typed_digest: str | None
+
+
 @dataclass(slots=True)
 class RunFacts:
     """Feed it with `take`; `root`: the id under which the run's rows are kept until it is parted."""
@@ -109,8 +117,8 @@ class RunFacts:
     ran: list[RanFacts] = field(default_factory=list[RanFacts])
     execs: dict[str, str] = field(default_factory=dict[str, str])
     """exec id -> container id."""
-    asked_for: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
-    """(exec id, when) of execs that a client of the run started through the Docker door: health checks are not."""
+    asked_for: list[AskedFor] = field(default_factory=list["AskedFor"])
+    """Execs that a client of the run started through the Docker door: health checks are not."""
     heard_ns: dict[str, int] = field(default_factory=dict[str, int])
     """container id -> when it was last heard of, readings of its counters left out."""
     gone_ns: dict[str, int] = field(default_factory=dict[str, int])
@@ -217,7 +225,11 @@ class RunFacts:
                 named=value.named,
             )
         if isinstance(value, AttemptEnded):
-            reply = ReplyFacts(tool_calls=value.reply.tool_calls, text_digest=value.reply.text_digest)
+            reply = ReplyFacts(
+                tool_calls=value.reply.tool_calls,
+                text_digest=value.reply.text_digest,
+                typed_digests=value.reply.typed_digests,
+            )
             known.sender = value.sender if value.sender is not None and value.sender.pid else None
             known.ended_ns, known.reply, known.ok = observation.wall_ns, reply, value.outcome == "ok"
 
@@ -250,7 +262,7 @@ class RunFacts:
                     self._ran(value.container_id, observation.wall_ns, value.text_digest)
             case DoorExec():
                 if value.started_wall_ns is not None:
-                    self.asked_for.append((value.exec_id, value.started_wall_ns))
+                    self.asked_for.append(AskedFor(value.exec_id, value.started_wall_ns, value.typed_digest))
                 if value.container_id is not None:
                     self.execs.setdefault(value.exec_id, value.container_id)
             case DoorContainer() if value.action == "create" and container is not None and value.text_digest:

@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from fairtrial.middleware.core.commands import MAX_TYPED
 from fairtrial.middleware.steps.chains import Chain, Scaffold, scaffold
 from fairtrial.middleware.steps.identity import SPAWNS
-from fairtrial.middleware.steps.run_facts import CallFacts
+from fairtrial.middleware.steps.run_facts import AskedFor, CallFacts
 
 _READ_NS: Final = 2_000_000
 """A client acts on a reply a moment before its end was stamped, or sends a request while its command's start passes."""
@@ -157,3 +158,35 @@ def asked(unit: Unit) -> Iterable[tuple[int, int | None, str]]:
                 brought = answered.get(use.id) if use.id is not None else None
                 until = brought if brought is not None and brought >= call.ended_ns else following
                 yield call.ended_ns, until, use.text_digest
+
+
+def keys_asked(unit: Unit) -> list[tuple[int, int, list[str]]]:
+    """Between two turns of a unit whose agent types into a terminal: from when, to when, digests of the asked keys.
+
+    A reply that was not read whole, asked for none or for more than are counted tells nothing; what is typed before the
+    first turn or behind the last is the harness's own.
+    """
+    chats = sorted(unit.chats, key=lambda call: call.started_ns)
+    return [
+        (before.ended_ns, after.started_ns, before.reply.typed_digests)
+        for before, after in pairwise(chats)
+        if before.ended_ns is not None and before.ok and before.reply is not None
+        if 0 < len(before.reply.typed_digests) < MAX_TYPED
+    ]
+
+
+def typed_otherwise(asked: dict[Group, list[tuple[int, int, list[str]]]], typed: Iterable[AskedFor]) -> set[Group]:
+    """Of the units whose `keys_asked` these are, those that asked for other keys when one of them asked for the typed.
+
+    Keys that nobody asked for are a harness's own, and tell nothing.
+    """
+    others: set[Group] = set()
+    for exec_ in typed:
+        working = {
+            key: any(exec_.typed_digest in texts for since, until, texts in windows if since <= exec_.at_ns <= until)
+            for key, windows in asked.items()
+            if any(since <= exec_.at_ns <= until for since, until, _ in windows)
+        }
+        if exec_.typed_digest is not None and any(working.values()):
+            others |= {key for key, it in working.items() if not it}
+    return others

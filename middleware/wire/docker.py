@@ -23,7 +23,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from fairtrial.middleware.core import clock
-from fairtrial.middleware.core.commands import is_plumbing, shell_text, text_digest
+from fairtrial.middleware.core.commands import is_plumbing, shell_text, text_digest, typed_text
 from fairtrial.middleware.core.masking import mask_command
 from fairtrial.middleware.core.observations import DoorContainer, DoorExec, Subject, Value
 from fairtrial.middleware.core.sink import Source
@@ -102,6 +102,7 @@ class _Exec:
     container: str
     command: list[str] | None
     text_digest: str | None
+    typed_digest: str | None
     plumbing: bool | None
     tty: bool | None
     asked_ns: int
@@ -284,11 +285,12 @@ class DockerTracker:
             return
         asked = _decoded(call.sent, _ExecCreate())
         argv = _words(asked.Cmd)
-        text = shell_text(argv, None)
+        text, typed = shell_text(argv, None), typed_text(argv)
         self._execs[exec_id] = _Exec(
             container=call.ref,
             command=self._shown(argv),
             text_digest=None if text is None else text_digest(text),
+            typed_digest=None if typed is None else text_digest(typed),
             plumbing=is_plumbing(argv or None, None, ()),
             tty=asked.Tty,
             asked_ns=call.started_ns,
@@ -317,6 +319,7 @@ class DockerTracker:
                 container_id=known.container if known is not None and _WHOLE_ID.match(known.container) else None,
                 command=None if known is None else known.command,
                 text_digest=None if known is None else known.text_digest,
+                typed_digest=None if known is None else known.typed_digest,
                 plumbing=None if known is None else known.plumbing,
                 tty=None if known is None else known.tty,
                 detached=_decoded(call.sent, _ExecStart()).Detach,

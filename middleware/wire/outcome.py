@@ -179,6 +179,7 @@ def reply_facts(status: int | None, tally: Tally) -> ReplyFacts:
         open_tool_calls=tally.open_tool_calls,
         text_digest=tally.text_digest,
         text_chars=tally.text_chars,
+        typed_digests=tally.typed_digests,
         terminator=tally.terminator,
         started_content=tally.started_content,
         events=tally.events,

@@ -58,7 +58,7 @@ def test_a_mount_point_that_became_a_link_leads_nowhere(tmp_path: Path) -> None:
     it.close()
 
 
-@pytest.mark.parametrize(("free", "told"), [(1 << 20, True), (4 << 20, False)])
+@pytest.mark.parametrize("free, told", [(1 << 20, True), (4 << 20, False)])
 def test_a_disk_that_still_tells_of_a_folio_is_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, told: bool
 ) -> None:

@@ -25,6 +25,8 @@ class DoorExec(Value, frozen=True, kw_only=True):
     command: list[str] | None = None
     """Its words, secrets masked and free text as its length (`core/masking.mask_command`)."""
     text_digest: str | None = None
+    typed_digest: str | None = None
+    """Of the keys, where it types into a terminal (`core.commands.typed_text`)."""
     plumbing: bool | None = None
     tty: bool | None = None
     detached: bool | None = None

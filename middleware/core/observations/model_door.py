@@ -128,6 +128,8 @@ class ReplyFacts(Record, frozen=True, kw_only=True):
     """Tool-call blocks that began and did not end."""
     text_digest: str | None = None
     text_chars: int | None = None
+    typed_digests: list[str] = []
+    """Of the keys that the text asks to be typed, for an agent that works in a terminal without tool calls."""
     terminator: bool | None = None
     """Whether the dialect's end mark was seen; None where the dialect is unknown."""
     started_content: bool = False

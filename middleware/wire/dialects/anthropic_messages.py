@@ -18,7 +18,8 @@ import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
 from fairtrial.middleware.wire.dialects import base, calls
-from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally, TextDigest
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally
+from fairtrial.middleware.wire.dialects.texts import ReplyText, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
 
@@ -258,7 +259,7 @@ class _BodyReply(JsonReply):
             return False
         tally.model, tally.response_id, tally.stop_reason = message.model, message.id, message.stop_reason
         _take_usage(tally, message.usage, final=True)
-        text = TextDigest()
+        text = ReplyText()
         for block in message.content:
             if block.type == "text" and block.text:
                 text.add(block.text)
@@ -268,7 +269,7 @@ class _BodyReply(JsonReply):
                     tally.tool_calls.append(calls.tool_use(block.id, block.name, command))
             elif block.type == "fallback":
                 _hand_over(tally, block)
-        tally.text_digest, tally.text_chars = text.result()
+        text.note(tally)
         tally.started_content = bool(message.content)
         return True
 

@@ -21,6 +21,7 @@ import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
 from fairtrial.middleware.wire import lenient
+from fairtrial.middleware.wire.dialects.texts import ReplyText
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
 from fairtrial.middleware.wire.session import Identity, identify
@@ -77,6 +78,7 @@ class Tally:
     open_tool_calls: int = 0
     text_digest: str | None = None
     text_chars: int | None = None
+    typed_digests: list[str] = field(default_factory=list[str])
     terminator: bool | None = None
     started_content: bool = False
     events: int | None = None
@@ -261,35 +263,6 @@ def bare_facts(head: RequestHead, operation: str, **more: object) -> RequestFact
 
 
 # --- texts and tools ------------------------------------------------------------------------------------------------
-
-
-class TextDigest:
-    """Digest and length of a text that comes in pieces, without white space at its ends: clients trim it."""
-
-    __slots__ = ("_chars", "_held", "_state")
-
-    def __init__(self) -> None:
-        self._state = blake2b(digest_size=16)
-        self._chars = 0
-        self._held = ""
-
-    def add(self, piece: str) -> None:
-        """Take the next piece; nothing of it is kept but white space that may be the end."""
-        if not self._chars:
-            piece = piece.lstrip()
-        body = piece.rstrip()
-        if body:
-            text = self._held + body
-            self._state.update(text.encode("utf-8", "surrogatepass"))
-            self._chars += len(text)
-            self._held = piece[len(body) :]
-        elif self._chars:
-            # Long runs of white space are no text of a model: bounded, at the price of a digest that then differs.
-            self._held = (self._held + piece)[:65536]
-
-    def result(self) -> tuple[str | None, int | None]:
-        """(digest, characters); (None, None) when there was no text."""
-        return (self._state.hexdigest(), self._chars) if self._chars else (None, None)
 
 
 _COMMAND_KEYS: Final = ("command", "cmd", "script", "keystrokes", "code", "input")
@@ -491,7 +464,7 @@ class SseReply:
         tally.terminator = False
         self._framer = SseFramer()
         self._head = b""
-        self._text = TextDigest()
+        self._text = ReplyText()
 
     def feed(self, piece: bytes, t_ns: int) -> bool:
         """Frame and read; False when the piece held pings and comments only."""
@@ -528,7 +501,7 @@ class SseReply:
                     # Half a frame at a cut is expected.
                     continue
         self.tally.unread_frames += self._framer.skipped
-        self.tally.text_digest, self.tally.text_chars = self._text.result()
+        self._text.note(self.tally)
         self._close()
 
     def _event(self, event: bytes | None, data: bytes, t_ns: int) -> bool:

@@ -26,7 +26,8 @@ import msgspec
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
 from fairtrial.middleware.wire.dialects import base, calls
 from fairtrial.middleware.wire.dialects.anthropic_messages import AnthropicMessages
-from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, Tally, TextDigest
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, Tally
+from fairtrial.middleware.wire.dialects.texts import ReplyText, TextDigest
 from fairtrial.middleware.wire.eventstream import EventStreamFramer, Message
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
@@ -249,7 +250,7 @@ class _BodyReply(JsonReply):
             return self._read_invoked(body)
         tally.stop_reason = answer.stop_reason
         _take_usage(tally, answer.usage)
-        text = TextDigest()
+        text = ReplyText()
         for block in _blocks([answer.output.message]):
             if block.text:
                 text.add(block.text)
@@ -257,7 +258,7 @@ class _BodyReply(JsonReply):
                 use = block.tool_use
                 command = base.arguments_digest(bytes(use.input))
                 tally.tool_calls.append(calls.tool_use(use.tool_use_id, use.name, command))
-        tally.text_digest, tally.text_chars = text.result()
+        text.note(tally)
         tally.started_content = bool(answer.output.message.content)
         return True
 
@@ -330,7 +331,7 @@ class _StreamReply:
         self.tally = tally
         tally.events = tally.pings = 0
         self._framer = EventStreamFramer()
-        self._text = TextDigest()
+        self._text = ReplyText()
         self._tools: dict[int, ToolUse] = {}
         self._arguments = calls.Arguments()
         self._chunks = False
@@ -350,7 +351,7 @@ class _StreamReply:
         if self._chunks and self._inner is not None:
             self._inner.finish(whole=whole)
         else:
-            tally.text_digest, tally.text_chars = self._text.result()
+            self._text.note(tally)
             tally.open_tool_calls = len(self._tools)
             tally.tool_calls += self._tools.values()
             self._tools.clear()

@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from fairtrial.middleware.wire.dialects import base
-from fairtrial.middleware.wire.dialects.base import Tally, TextDigest
+from fairtrial.middleware.wire.dialects.base import Tally
+from fairtrial.middleware.wire.dialects.texts import ReplyText
 
 
 class Framer(Protocol):
@@ -44,7 +45,7 @@ class FramedReply:
         tally.terminator = False
         self._framer = framer
         self._head = b""
-        self._text = TextDigest()
+        self._text = ReplyText()
 
     def feed(self, piece: bytes, t_ns: int) -> bool:
         """Frame and read; every value speaks, since these framings know no pings."""
@@ -62,7 +63,7 @@ class FramedReply:
             self._read(value, 0, whole=whole)
         tally = self.tally
         tally.unread_frames += self._framer.skipped
-        tally.text_digest, tally.text_chars = self._text.result()
+        self._text.note(tally)
         if not tally.terminator and not tally.error_in_stream and self._framer.skipped:
             tally.terminator = None
         self._close()

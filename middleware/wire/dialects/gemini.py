@@ -23,8 +23,9 @@ import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.dialects import base, calls
-from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally, TextDigest
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally
 from fairtrial.middleware.wire.dialects.framed import FramedReply
+from fairtrial.middleware.wire.dialects.texts import ReplyText, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.jsonarray import JsonArrayFramer
 from fairtrial.middleware.wire.redact import digest
@@ -328,9 +329,9 @@ class _BodyReply(JsonReply):
                 return False
             tally.input_tokens = chunk.total_tokens
             return self._operation == "models" or chunk.total_tokens is not None
-        text = TextDigest()
+        text = ReplyText()
         tally.started_content = _Reading(tally, text, self._turn).take(body)
-        tally.text_digest, tally.text_chars = text.result()
+        text.note(tally)
         return bool(tally.terminator or tally.started_content)
 
     def _read_error(self, body: bytes) -> None:

@@ -19,8 +19,9 @@ import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.dialects import base, calls
-from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, Tally, TextDigest
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, Tally
 from fairtrial.middleware.wire.dialects.framed import FramedReply
+from fairtrial.middleware.wire.dialects.texts import ReplyText, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.ndjson import LineFramer
 from fairtrial.middleware.wire.redact import digest
@@ -219,9 +220,9 @@ class _BodyReply(JsonReply):
             base.read_object(body)
             return True
         tally = self.tally
-        text = TextDigest()
+        text = ReplyText()
         tally.started_content = _Reading(tally, text, self._turn).take(body)
-        tally.text_digest, tally.text_chars = text.result()
+        text.note(tally)
         return bool(tally.terminator)
 
 

@@ -18,7 +18,8 @@ import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.dialects import base, calls
-from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally, TextDigest
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally
+from fairtrial.middleware.wire.dialects.texts import ReplyText, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
 
@@ -212,7 +213,7 @@ class _BodyReply(JsonReply):
         tally.model, tally.response_id = reply.model, reply.id
         _take_usage(tally, reply.usage)
         _take_metrics(tally, reply.metrics)
-        text = TextDigest()
+        text = ReplyText()
         for choice in reply.choices or []:
             tally.stop_reason = tally.stop_reason or choice.finish_reason
             if choice.message is None:
@@ -223,7 +224,7 @@ class _BodyReply(JsonReply):
                 function = call.function or _Function()
                 command = base.arguments_digest(function.arguments) if function.arguments else None
                 tally.tool_calls.append(calls.tool_use(call.id, function.name, command))
-        tally.text_digest, tally.text_chars = text.result()
+        text.note(tally)
         tally.started_content = bool(tally.text_chars or tally.tool_calls)
         return bool(reply.choices)
 

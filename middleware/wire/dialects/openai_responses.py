@@ -28,7 +28,8 @@ import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
 from fairtrial.middleware.wire.dialects import base, calls
-from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally, TextDigest
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally
+from fairtrial.middleware.wire.dialects.texts import ReplyText, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
 
@@ -384,7 +385,7 @@ class _BodyReply(JsonReply):
             return response.input_tokens is not None
         tally.model, tally.response_id = response.model, response.id
         _take_usage(tally, response.usage)
-        text = TextDigest()
+        text = ReplyText()
         outputs = base.read_list(response.output)
         for raw in outputs:
             item = _item(raw)
@@ -396,7 +397,7 @@ class _BodyReply(JsonReply):
                 whole = item.status != "incomplete"
                 tally.open_tool_calls += not whole
                 tally.tool_calls.append(_tool_use(item, whole=whole))
-        tally.text_digest, tally.text_chars = text.result()
+        text.note(tally)
         tally.started_content = bool(outputs)
         whole = response.status is not None or response.kind == "response.compaction"
         return _take_end(tally, response, response.status) and whole

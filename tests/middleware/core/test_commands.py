@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from fairtrial.middleware.core.commands import is_plumbing, shell_text, text_digest
+from fairtrial.middleware.core.commands import is_plumbing, shell_text, text_digest, typed_text
 
 
 def test_the_command_is_the_last_argument_and_only_guessed_where_it_is_plain() -> None:
@@ -53,3 +53,22 @@ def test_what_harbor_was_seen_to_run_for_itself_is_upkeep_as_words_and_as_an_eve
 )
 def test_a_command_that_only_looks_like_it_is_the_agents(text: str) -> None:
     assert is_plumbing(("bash", "-c", text), None, ()) is False
+
+
+@pytest.mark.parametrize(
+    "text, typed",
+    [
+        ("tmux send-keys -t terminus-2 -- 'echo task-1\n'", "echo task-1\n"),
+        ("export A=b && tmux send-keys -t s -- 'it'\"'\"'s' Enter", "it'sEnter"),
+        ("tmux send-keys -t s -- 'never closed", None),
+        ("tmux capture-pane -p -t s", None),
+        ("echo tmux send-keys", None),
+        ("tmux send-keys -t s -- '" + "x" * (64 << 10) + "'", None),
+    ],
+)
+def test_the_keys_that_a_command_types(text: str, typed: str | None) -> None:
+    assert typed_text(("bash", "-c", text)) == typed
+
+
+def test_a_command_without_words_types_nothing() -> None:
+    assert typed_text(None) is typed_text(()) is None

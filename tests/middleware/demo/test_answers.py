@@ -112,6 +112,12 @@ def test_a_local_shell_tool_gets_its_own_kind_of_item() -> None:
     assert (item["type"], item["action"]["command"]) == ("local_shell_call", ["bash", "-lc", "ls"])
 
 
+def test_the_words_and_the_commands_name_the_task_of_the_request() -> None:
+    request = asked("messages", messages=[{"role": "user", "content": "This is task-7."}])
+    told = json.loads(answer(request, shell("echo {task}", text="on {task}"), "u").body)["content"]
+    assert (told[0]["text"], told[1]["input"]["command"]) == ("on task-7", "echo task-7")
+
+
 @pytest.mark.parametrize("api", APIS)
 def test_a_retry_gets_the_same_tool_ids_and_another_history_gets_others(api: Api) -> None:
     step = shell("ls")

@@ -125,8 +125,8 @@ class Crowd:
         ended = ExecEnded(container_id=box, exec_id=exec_id, exit_code=exit_code)
         self.tell("collector.docker_events", s + 0.1, ended)
 
-    def asked(self, letter: str, s: float, text: str) -> None:
-        """The same through the Docker door, which tells of it when it is over."""
+    def asked(self, letter: str, s: float, text: str, *, typed: str | None = None) -> None:
+        """The same through the Docker door, which tells of it when it is over; `typed`: keys for a terminal."""
         self.ran(letter, s, text)
         seen = DoorExec(
             exec_id=f"exec-{self._attempts}",
@@ -134,6 +134,7 @@ class Crowd:
             started_wall_ns=EPOCH_NS + round(s * 1e9),
             duration=0.1,
             plumbing=True,
+            typed_digest=typed,
         )
         self.tell("door.docker", s + 0.1, seen)
 
@@ -178,6 +179,7 @@ class Crowd:
         inside: str | None = None,
         named: str | None = None,
         asks: Sequence[tuple[str | None, str, str | None]] = (),
+        keys: Sequence[str] = (),
         brings: Sequence[str] = (),
         ok: bool = True,
         lasts: float = 0.5,
@@ -185,6 +187,7 @@ class Crowd:
         pids: Sequence[int] = (),
     ) -> str:
         """One attempt.  `inside`: the container that it came from; `asks`: the reply's tool calls as (id, name, text);
+        `keys`: what its words ask to be typed;
         `history` tells twins' answers apart; `pids`: the process that makes it, and its parents."""
         self._attempts += 1
         attempt = f"attempt-{self._attempts:04d}"
@@ -230,6 +233,7 @@ class Crowd:
                     error_type=None if ok else "overloaded_error",
                     provider_id=True,
                     tool_calls=uses,
+                    typed_digests=list(keys),
                     stop_reason="tool_use" if uses else "end_turn",
                     terminator=ok,
                 ),

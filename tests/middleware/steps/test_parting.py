@@ -384,6 +384,63 @@ def test_environments_that_either_conversation_may_have_worked_in_are_not_guesse
     assert set(found.stray_containers) == {box_id("a"), box_id("b")}
 
 
+def in_step(crowd: Crowd, keys: dict[str, list[str]], *, ok: bool = True) -> list[list[str]]:
+    """Harbor's terminus-2 twice, turn by turn at the same time: what each reply asks for is typed in its own box.
+
+    A harness's own keys come before the first turn and behind the last.
+    """
+    told: list[list[str]] = []
+    for letter, asked in keys.items():
+        crowd.box(letter, 1, until=9, project=f"{letter}__env")
+        crowd.asked(letter, 1.5, "tmux send-keys", typed="clear")
+        told.append([])
+        for turn, key in enumerate(asked):
+            now = [key] if key else []
+            told[-1].append(crowd.call(2.0 + turn, turn, first=f"task {letter}", tools=None, keys=now, ok=ok))
+            if key:
+                crowd.asked(letter, 2.6 + turn, "tmux send-keys", typed=key)
+            crowd.asked(letter, 2.8 + turn, "tmux capture-pane")
+        crowd.asked(letter, 8.5, "tmux send-keys", typed="clear")
+    return told
+
+
+@pytest.mark.parametrize("keys", [{"a": ["ls", "make a", ""], "b": ["ls", "make b", ""]}])
+def test_conversations_in_step_are_told_apart_by_the_keys_that_they_asked_for(keys: dict[str, list[str]]) -> None:
+    crowd = Crowd()
+    one, two = in_step(crowd, keys)
+    found = parted(crowd)
+    assert (calls(found), boxes(found)) == ([set(one), set(two)], [{box_id("a")}, {box_id("b")}])
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param({"a": ["ls", "make", ""], "b": ["ls", "make", ""]}, id="both asked for all of it"),
+        pytest.param({"a": ["clear", "make", ""], "b": ["ls", "make", "clear"]}, id="a harness's own keys"),
+        pytest.param({"a": ["", "", ""], "b": ["", "", ""]}, id="nothing was typed"),
+    ],
+)
+def test_keys_that_tell_nothing_place_no_environment(keys: dict[str, list[str]]) -> None:
+    crowd = Crowd()
+    in_step(crowd, keys)
+    crowd.asked("a", 3.7, "tmux send-keys", typed="the harness's")
+    if keys["a"][0] != "clear":
+        assert boxes(parted(crowd)) == [set(), set()]
+    else:
+        assert {box_id("a")} not in boxes(parted(crowd))[1:], "what b asked for is not what was typed in a"
+
+
+def test_a_reply_that_was_not_read_may_have_asked_for_anything() -> None:
+    """Of a no reply is known, and b asked for what was typed in a: that is not enough to give a's box to b."""
+    crowd = Crowd()
+    for letter, ok in (("a", False), ("b", True)):
+        crowd.box(letter, 1, until=9, project=f"{letter}__env")
+        for turn in range(3):
+            crowd.call(2.0 + turn, turn, first=f"task {letter}", tools=None, keys=["ls"] if ok else [], ok=ok)
+            crowd.asked(letter, 2.6 + turn, "tmux send-keys", typed="ls")
+    assert boxes(parted(crowd)) == [set(), set()]
+
+
 # --- the same whatever the order --------------------------------------------------------------------------------------
 
 

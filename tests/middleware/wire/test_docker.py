@@ -100,6 +100,14 @@ def test_an_exec_has_its_command_its_times_its_bytes_and_its_end() -> None:
     assert door.kept[0].subject.trial == "t-1"
 
 
+def test_the_keys_that_an_exec_types_are_told_as_their_digest() -> None:
+    door = Door()
+    door.create_exec(["bash", "-c", "tmux send-keys -t terminus-2 -- 'make test\n'"])
+    door.stream(counted=None, closed=HALF_CLOSED)
+    (one,) = door.execs()
+    assert (one.typed_digest, one.plumbing) == (text_digest("make test\n"), True)
+
+
 def test_who_ended_the_stream() -> None:
     def ended(counted: dict[str, object] | None, closed: dict[str, object]) -> str | None:
         door = Door()

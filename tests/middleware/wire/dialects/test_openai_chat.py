@@ -191,3 +191,12 @@ def test_metrics_of_another_form_cost_nothing_else(metrics: object) -> None:
     tally = stream(sse((None, last)))
     assert (tally.server_first_token, tally.server_queue) == (None, None)
     assert (tally.terminator, tally.unread_frames) == (True, 0)
+
+
+def test_keys_that_the_words_ask_for_are_told_streamed_and_whole() -> None:
+    """As Harbor's terminus-2 has its models answer."""
+    text = json.dumps({"commands": [{"keystrokes": "make test\n", "duration": 1.0}]})
+    streamed = stream(sse(*((None, chunk(content=text[at : at + 5])) for at in range(0, len(text), 5))))
+    answered = whole({"choices": [{"finish_reason": "stop", "message": {"content": text}}]})
+    assert streamed.typed_digests == answered.typed_digests == [digest("make test\n")]
+    assert streamed.tool_calls == answered.tool_calls == []
