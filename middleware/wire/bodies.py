@@ -18,7 +18,8 @@ from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire import lenient
 from fairtrial.middleware.wire.decode import BodyDecoder, decode_whole
 from fairtrial.middleware.wire.dialects import UNKNOWN
-from fairtrial.middleware.wire.dialects.base import Tally, bare_facts
+from fairtrial.middleware.wire.dialects.base import bare_facts
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.http1 import ResponseHead
 from fairtrial.middleware.wire.passing import Exchange
 from fairtrial.middleware.wire.redact import digest

@@ -16,7 +16,7 @@ from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.observations import AttemptEnded, GapSeen, Note, Subject, Value
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.wire import feed
-from fairtrial.middleware.wire.dialects.base import Tally
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.outcome import attempt_ended, attempt_started
 from fairtrial.middleware.wire.passing import Conn, Ending, Exchange
 

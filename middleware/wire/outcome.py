@@ -15,7 +15,7 @@ from msgspec import structs
 from fairtrial.middleware.core import clock
 from fairtrial.middleware.core.observations import AttemptEnded, AttemptStarted, ReplyFacts, RequestFacts
 from fairtrial.middleware.wire.dialects import UNKNOWN
-from fairtrial.middleware.wire.dialects.base import Tally
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.passing import NO_HEAD, PARTIES, Conn, Ending, Exchange, Outcome
 from fairtrial.middleware.wire.redact import safe_path
 from fairtrial.middleware.wire.session import split_token

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fairtrial.middleware.core.claims import Assigned, Assigns
-from fairtrial.middleware.wire.dialects.base import Tally
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.outcome import reply_facts
 from fairtrial.middleware.wire.passing import Conn, Exchange
 from fairtrial.middleware.wire.session import KeyDigest, claims, said_name, split_token

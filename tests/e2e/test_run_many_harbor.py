@@ -1,7 +1,7 @@
 """Harbor with trials side by side in one `fairtrial run`: `harbor run -n 3`, nothing changed in it.
 
-terminus-2 talks to the model from the host, without an id, and types into tmux: its environment is told by its turns, and
-by the keys that its replies asked for.
+terminus-2 talks to the model from the host, without an id, and types into tmux: its environment is told by its turns,
+and by the keys that its replies asked for.
 Claude Code talks from the task's container: the container tells.
 """
 

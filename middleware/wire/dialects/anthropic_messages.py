@@ -18,7 +18,8 @@ import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
 from fairtrial.middleware.wire.dialects import base, calls
-from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply, Tally
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, SseReply
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.texts import ReplyText, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from hashlib import blake2b
 from typing import Final, Protocol
 
 import msgspec
 
-from fairtrial.middleware.core.observations import RequestFacts, ToolUse
+from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire import lenient
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.texts import ReplyText
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
@@ -48,44 +48,6 @@ RETRY_FLIPPED: Final = frozenset(
     }
 )
 """Top-level keys of a request that clients change when they ask again; `body_digest` leaves them out."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What a reply has said so far."""
-
-    content_type: str | None = None
-    html: bool = False
-    request_id: str | None = None
-    provider_id: bool | None = None
-    retry_after: float | None = None
-    should_retry: bool | None = None
-    error_type: str | None = None
-    error_in_stream: bool = False
-    error_names: list[str] = field(default_factory=list[str])
-    model: str | None = None
-    declined_model: str | None = None
-    response_id: str | None = None
-    stop_reason: str | None = None
-    server_first_token: float | None = None
-    server_queue: float | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_read_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    usage_partial: bool | None = None
-    tool_calls: list[ToolUse] = field(default_factory=list[ToolUse])
-    open_tool_calls: int = 0
-    text_digest: str | None = None
-    text_chars: int | None = None
-    typed_digests: list[str] = field(default_factory=list[str])
-    terminator: bool | None = None
-    started_content: bool = False
-    events: int | None = None
-    pings: int | None = None
-    first_token_ns: int | None = None
-    unread_frames: int = 0
-    """Frames that were too long or not what the API promises."""
 
 
 class ReplyReader(Protocol):

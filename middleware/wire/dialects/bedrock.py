@@ -26,7 +26,8 @@ import msgspec
 from fairtrial.middleware.core.observations import RequestFacts, ToolUse
 from fairtrial.middleware.wire.dialects import base, calls
 from fairtrial.middleware.wire.dialects.anthropic_messages import AnthropicMessages
-from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, Tally
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.texts import ReplyText, TextDigest
 from fairtrial.middleware.wire.eventstream import EventStreamFramer, Message
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead

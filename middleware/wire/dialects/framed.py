@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from fairtrial.middleware.wire.dialects import base
-from fairtrial.middleware.wire.dialects.base import Tally
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.texts import ReplyText
 
 

@@ -19,8 +19,9 @@ import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.dialects import base, calls
-from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader, Tally
+from fairtrial.middleware.wire.dialects.base import JsonReply, ReplyReader
 from fairtrial.middleware.wire.dialects.framed import FramedReply
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.texts import ReplyText, TextDigest
 from fairtrial.middleware.wire.http1 import RequestHead, ResponseHead
 from fairtrial.middleware.wire.ndjson import LineFramer

@@ -22,8 +22,8 @@ import msgspec
 
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.dialects import base
-from fairtrial.middleware.wire.dialects.base import Tally
 from fairtrial.middleware.wire.dialects.openai_responses import OpenAIResponses, ResponsesStream
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.http1 import RequestHead
 
 MAX_CLIENT_MESSAGE_BYTES: Final = 32 << 20

@@ -13,15 +13,13 @@ from __future__ import annotations
 import re
 from hashlib import blake2b
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from fairtrial.middleware.core.commands import MAX_TYPED
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.redact import digest
-
-if TYPE_CHECKING:
-    from fairtrial.middleware.wire.dialects.base import Tally
 
 _KEPT_CHARS: Final = 256 << 10
 _COST_OF_A_PIECE: Final = 16

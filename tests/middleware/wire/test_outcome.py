@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairtrial.middleware.wire.dialects.base import Tally
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.outcome import judge, reply_facts
 from fairtrial.middleware.wire.passing import SHUTDOWN, Ending
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.dialects import base
-from fairtrial.middleware.wire.dialects.base import Tally, command_digest, error_names, retry_after_s
+from fairtrial.middleware.wire.dialects.base import command_digest, error_names, retry_after_s
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.texts import TextDigest
 from fairtrial.middleware.wire.http1 import Headers
 from fairtrial.middleware.wire.redact import digest

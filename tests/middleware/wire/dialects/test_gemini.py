@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.dialects import base, choose
-from fairtrial.middleware.wire.dialects.base import Tally
 from fairtrial.middleware.wire.dialects.gemini import Gemini
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.texts import TextDigest
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest

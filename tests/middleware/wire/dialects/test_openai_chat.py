@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairtrial.middleware.core.observations import RequestFacts
-from fairtrial.middleware.wire.dialects.base import Tally
 from fairtrial.middleware.wire.dialects.openai_chat import OpenAIChat
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
 from tests.middleware.wire.traffic import OPENAI_STREAM, openai_request, sse

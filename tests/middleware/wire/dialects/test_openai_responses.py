@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire import sse as framing
 from fairtrial.middleware.wire.dialects import openai_responses
-from fairtrial.middleware.wire.dialects.base import Tally
 from fairtrial.middleware.wire.dialects.openai_responses import OpenAIResponses
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.texts import TextDigest
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest

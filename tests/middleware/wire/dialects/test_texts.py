@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fairtrial.middleware.core.commands import MAX_TYPED, text_digest
-from fairtrial.middleware.wire.dialects.base import Tally
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.texts import ReplyText, typed_digests
 
 KEYS = ['echo "it\'s"\n', "C-c", "ls \\\n\t-la é\n"]

@@ -6,7 +6,7 @@ import pytest
 
 from fairtrial.middleware.core.observations import RequestFacts
 from fairtrial.middleware.wire.dialects import choose
-from fairtrial.middleware.wire.dialects.base import Tally
+from fairtrial.middleware.wire.dialects.tally import Tally
 from fairtrial.middleware.wire.dialects.vertex import VertexClaude
 from fairtrial.middleware.wire.http1 import Headers, RequestHead, ResponseHead
 from fairtrial.middleware.wire.redact import digest
