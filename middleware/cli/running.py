@@ -41,10 +41,13 @@ def serve(context: typer.Context) -> int:
 
 @app.command(rich_help_panel=RUN)
 def demo(
+    name: Annotated[str | None, typer.Argument(help="One of the six trials, as --only.", show_default=False)] = None,
     only: Annotated[str | None, typer.Option("--only", help="Run one of the six trials by name.")] = None,
     as_json: JsonOption = False,
 ) -> int:
     """Six scripted trials against a stand-in model server, offline: what was booked, and what was true."""
     from fairtrial.middleware.demo.show import run_demo
 
-    return run_demo(only=only, as_json=as_json)
+    if name is not None and only not in {None, name}:
+        raise typer.BadParameter(f"one trial at a time: {name} or --only {only}")
+    return run_demo(only=only or name, as_json=as_json)

@@ -129,6 +129,8 @@ def test_replay_computes_the_same_and_another_threshold_is_printed(home: Path) -
         (("frobnicate",), 2, "frobnicate"),
         (("show", "--frob"), 2, "--frob"),
         (("demo", "--only", "none"), 2, "there are: oom-kill"),
+        (("demo", "none"), 2, "there are: oom-kill"),
+        (("demo", "oom-kill", "--only", "529-storm"), 2, "one trial at a time: oom-kill or --only 529-storm"),
         (("run",), 2, "There is no command to run."),
         (("summary",), 2, "There is no run to sum up: --run NAME says which. The newest run here: nightly"),
         (("summary", "--run", "nosuch"), 1, "no trial of run 'nosuch'; the newest run here: nightly"),
