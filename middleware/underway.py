@@ -156,7 +156,10 @@ def as_running(record: Trial) -> Trial:
     """The same, of a trial that goes on: it has no end yet, and that none was recorded is no sign of anything."""
     verdict = record.verdict
     if verdict is not None and verdict.blame is Blame.INDETERMINATE:
-        verdict = msgspec.structs.replace(verdict, sentence="The trial still runs, so how it ends is not known yet.")
+        said = "The trial still runs, so how it ends is not known yet."
+        if (struck := verdict.terminated_by) is not None:
+            said += f" What struck it last: {struck.cause}{'' if struck.step is None else f' in step {struck.step}'}."
+        verdict = msgspec.structs.replace(verdict, sentence=said)
     return msgspec.structs.replace(record, ended=None, verdict=verdict)
 
 

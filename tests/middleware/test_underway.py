@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS
 from fairtrial.middleware.core.observations import TrialStarted
@@ -17,11 +18,13 @@ from fairtrial.middleware.store.database import insert_observation, open_databas
 from fairtrial.middleware.store.packing import Packer
 from fairtrial.middleware.underway import (
     SoFar,
+    as_running,
     provisional,
     provisional_of_those_over,
     runs_under_way,
     so_far,
 )
+from tests.middleware.attribution.scene import Scene
 from tests.middleware.steps.crowd import ROOT, Crowd
 from tests.middleware.test_parted import parted
 
@@ -131,3 +134,14 @@ def test_a_run_whose_process_is_dead_is_not_under_way(tmp_path: Path) -> None:
     path = store_of(crowd, tmp_path / "store.db", pid=2**22 + 1)
     with closing(open_database(path, read_only=True)) as database:
         assert runs_under_way(database) == []
+
+
+def test_a_trial_that_goes_on_tells_what_struck_it_last() -> None:
+    def said(scene: Scene) -> str:
+        running = as_running(replace(scene.assembly().trial, verdict=scene.verdict())).verdict
+        assert running is not None
+        return running.sentence
+
+    plain = "The trial still runs, so how it ends is not known yet."
+    assert said(Scene().call().ran(0)) == plain
+    assert said(Scene().call().ran(137, oom=True)) == f"{plain} What struck it last: container.oom_kill in step 1."
