@@ -127,6 +127,8 @@ class ContainerCase:
     id: str
     seen: ContainerSeen | None = None
     seen_at: Placed | None = None
+    seen_first: ContainerSeen | None = None
+    """As it was told when it was first seen; a command may have it changed and started again."""
     gone: tuple[Placed, ContainerGone] | None = None
     """The end of its last life; None while it lives again."""
     ends: list[tuple[Placed, ContainerGone]] = field(default_factory=list[tuple[Placed, ContainerGone]])
@@ -143,6 +145,7 @@ class ContainerCase:
         """It was seen; with a start after its end it lives again."""
         if self.gone is not None and (seen.started_wall_ns or 0) > self.gone[0].at_ns:
             self.gone = None
+        self.seen_first = self.seen_first or seen
         self.seen, self.seen_at = seen, self.seen_at or placed
 
     def ended(self, placed: Placed, gone: ContainerGone) -> None:

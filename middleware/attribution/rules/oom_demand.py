@@ -11,7 +11,7 @@ What this module does not do: weigh what a verifier or an oracle ran (`oom_whose
 
 from __future__ import annotations
 
-from fairtrial.middleware.attribution.case import ContainerCase, KillGroup
+from fairtrial.middleware.attribution.case import Case, ContainerCase, KillGroup
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.sentences import size
 
@@ -21,7 +21,7 @@ def within_floor(
 ) -> tuple[list[str], str] | None:
     """Proof, of a kill from above, that the trial kept to what it was guaranteed; with its ids and a sentence."""
     case = ctx.case
-    floor = case.trial.limits.memory.floor or (container.seen.memory_reservation if container.seen else None)
+    floor = _guaranteed(case, container)
     used = max((v.memory_peak for _, v in group.counted if v.memory_peak is not None), default=None)
     if used is None:
         used = max((v.victim.rss for _, v in group.records if v.victim.rss is not None), default=None)
@@ -80,6 +80,20 @@ def beyond_headroom(ctx: Context, container: ContainerCase, limit: int | None, *
     )
 
 
+def _guaranteed(case: Case, container: ContainerCase) -> int | None:
+    """What the trial was guaranteed, bytes: as its container, or its first main one, was told to have when it was first
+    seen, before a model had said anything; what a command of the model's asks for itself is no guarantee."""
+    answered_ns = case.first_answered_ns
+    first = next((c for c in case.containers.values() if c.role == "main"), container)
+    for one in (first, container):
+        told = one.seen_first
+        if told is None or not told.memory_reservation or told.started_wall_ns is None or not case.main_calls:
+            continue
+        if answered_ns is None or told.started_wall_ns <= answered_ns:
+            return told.memory_reservation
+    return None
+
+
 def _used_beside(ctx: Context, container: ContainerCase, parent: str | None) -> int | None:
     """The most that the rest of the trial used, bytes: its other containers and the command itself, which may have
     filled the node as well, or the cgroup `parent` if they live in it.  None when a part of it was not read."""
@@ -111,6 +125,9 @@ def _unanswered_question(ctx: Context, at_ns: int) -> str | None:
     if blind or unread or unended or case.strangers or case.others or case.past_door or not ctx.watch.door_watched:
         return None
     if case.first_answered_ns is not None and case.first_answered_ns <= at_ns:
+        return None
+    # A conversation that goes on had replies before this trial, and what they set to work may be there still.
+    if any(c.request.assistant_turns for c in case.main_calls if c.started_ns <= at_ns):
         return None
     waiting = [c for c in case.main_calls if c.started_ns <= at_ns and c.request.history_len is not None]
     return waiting[0].ids[0] if waiting else None

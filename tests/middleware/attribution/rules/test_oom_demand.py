@@ -99,6 +99,30 @@ def test_a_kill_by_its_own_limit_or_above_the_floor_stays_suspected(told: Scene)
     assert summary(told.verdict()) == ("infra", "suspected", "container.oom_kill", 1)
 
 
+def a_box_of_a_command(*, boxed: bool, node_wide: bool) -> Scene:
+    """A command of the model's starts a container and asks for a guarantee of 8 GiB itself, or has that of the box that
+    was there before set so; then a limit above strikes what it started."""
+    told = Scene(box=boxed, limit=None, reservation=MIB).call()
+    told.tell(CgroupReading(container_id="own", memory_peak=8 * MIB, oom_kill=0))
+    box = BOX if boxed else "c1" * 32
+    seen = {"container_id": box, "memory_reservation": 8192 * MIB, "cgroup": f"/pod/{box}"}
+    told.tell(ContainerSeen(**seen, started_wall_ns=told.wall()), told.events)  # type: ignore[arg-type]
+    told.container = box
+    victim = Victim(comm="py", pid=8, rss=MIB)
+    told.read("baseline").waited(0.1)
+    if node_wide:
+        told.oom(memory_peak=6144 * MIB, victim=victim, constraint="CONSTRAINT_NONE")
+    else:
+        told.oom(memory_peak=6144 * MIB, victim=victim, oom_memcg="/pod")
+    return told.waited().call(tools=0).end(1)
+
+
+@pytest.mark.parametrize("boxed", [False, True], ids=["its-own", "the-tasks-box-started-anew"])
+@pytest.mark.parametrize("node_wide", [False, True], ids=["a-parent", "the-node"])
+def test_a_guarantee_that_a_command_of_the_models_asked_for_proves_nothing(boxed: bool, node_wide: bool) -> None:
+    assert summary(a_box_of_a_command(boxed=boxed, node_wide=node_wide).verdict())[:2] == ("infra", "suspected")
+
+
 @pytest.mark.parametrize("reservation", [None, 32 * MIB])
 def test_a_kill_of_the_whole_node_above_the_floor_or_without_one_stays_suspected(reservation: int | None) -> None:
     told = Scene(limit=None, reservation=reservation).call()
@@ -120,6 +144,15 @@ def test_a_kill_before_any_reply_of_the_model_is_the_harness_alone_over_the_ceil
     assert summary(verdict) == ("infra", "proved", "container.oom_kill", 1)
     assert verdict.ended_as == "never_ran"
     assert verdict.answers.reward_valid == "no"
+
+
+def test_a_kill_before_the_first_reply_of_a_conversation_that_goes_on_proves_nothing() -> None:
+    """`claude --continue`: what the replies of an earlier run set to work may be there still."""
+    told = Scene()
+    told.turns = 3
+    told.attempt(ReplyFacts(), outcome="client_disconnect", first_failure="client", request_whole=True)
+    verdict = told.oom().gone(137, ended_by="oom").end(137).verdict()
+    assert summary(verdict)[:3] == ("infra", "suspected", "container.oom_kill")
 
 
 @pytest.mark.parametrize(
