@@ -238,7 +238,7 @@ class WatchedCgroups:
             network_source=self._network_source,
             files=files,
             network=self._network_of(container_id, pid, host_network=host_network),
-            disk=self._disk_of(container_id, pid, subject),
+            disk=self._disk_of(container_id, pid, subject, files),
             surroundings=self._surroundings,
             on_reset=self._say_reset,
             born_with_us=born_with_us,
@@ -250,14 +250,28 @@ class WatchedCgroups:
             self.directories[files.memory_dir] = container_id
         return watcher
 
-    def _disk_of(self, container_id: str, pid: str, subject: Subject) -> DiskProbe | None:
+    def _disk_of(self, container_id: str, pid: str, subject: Subject, files: CgroupFiles) -> DiskProbe | None:
         """What cannot be looked at is said as a part of the disk's coverage."""
         if container_id == OWN:
             return None
         try:
-            return DiskProbe(self._source, subject, container_id, proc=self._proc, pid=int(pid))
+            return DiskProbe(
+                self._source,
+                subject,
+                container_id,
+                proc=self._proc,
+                pid=int(pid),
+                pids=lambda: self._processes_of(files, int(pid)),
+            )
         except (OSError, ValueError):
             return None
+
+    def _processes_of(self, files: CgroupFiles, pid: int) -> frozenset[int]:
+        directory = files.memory_dir
+        if directory is None:
+            return frozenset({pid})
+        self._tree.scan(directory)
+        return self._tree.alive(directory) | {pid}
 
     def _network_of(self, container_id: str, pid: str, *, host_network: bool) -> NetworkCounters | None:
         """One namespace, one count: containers that share it would each be charged with all of it."""

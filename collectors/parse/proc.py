@@ -26,12 +26,14 @@ class CgroupLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One line of mountinfo.  `root`: which directory of the file system is seen at `mount_point`."""
+    """One line of mountinfo.  `root`: which directory of the file system is seen at `mount_point`; `writable`: neither
+    the mount nor its file system is read-only."""
 
     root: str
     mount_point: str
     fs_type: str
     super_options: tuple[str, ...]
+    writable: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +94,14 @@ def parse_mountinfo(raw: bytes) -> tuple[Mount, ...]:
         before, after = left.split(b" "), right.split(b" ")
         if not dash or len(before) < 6 or len(after) < 3:
             continue
+        options = tuple(after[2].decode("utf-8", "replace").split(","))
         mounts.append(
             Mount(
                 root=_unescape(before[3]),
                 mount_point=_unescape(before[4]),
                 fs_type=after[0].decode("ascii", "replace"),
-                super_options=tuple(after[2].decode("utf-8", "replace").split(",")),
+                super_options=options,
+                writable="ro" not in options and b"ro" not in before[5].split(b","),
             )
         )
     return tuple(mounts)

@@ -9,8 +9,9 @@ Deliberately does not: read "No space left on device" (words that a command prin
 other trials filled is `suspected` until a rerun, since nothing shows that a command needed the room.
 
 How it can be wrong: a disk that was full for less than a second is not seen at all, and the failed command is then the
-model's.  Bytes that a tool wrote on the host are nobody's here: unless each tool is known to have run in the container
-(its command's text is the exec's), a disk that others seem to have filled leaves the trial open.
+model's.  Bytes that went there by a volume or a bound folder of the container are not counted, and bytes that a tool
+wrote on the host are nobody's here: where there is such a folder, and unless each tool is known to have run in the
+container (its command's text is the exec's), a disk that others seem to have filled leaves the trial open.
 
 **Source:** statvfs(3); taxonomy.md section 5, the row on disk.
 """
@@ -97,7 +98,7 @@ def _whose(ctx: Context, at_ns: int, full: DiskFull) -> tuple[Blame, bool, str]:
     told = f"The container itself holds {size(full.layer_bytes)} of the {size(growth)} by which it grew."
     if share >= ctx.thresholds.own_share:
         return Blame.MODEL, False, told
-    if share < ctx.thresholds.others_share and not _wrote_elsewhere(ctx):
+    if share < ctx.thresholds.others_share and not full.other_ways and not _wrote_elsewhere(ctx):
         return Blame.INFRA, False, told
     return Blame.INFRA, True, told
 

@@ -102,7 +102,9 @@ class DiskFull(Value, frozen=True, kw_only=True):
 
     Written once when it becomes so and again when it had room in between; `at_start`: it was so when the container was
     first looked at.  `layer_bytes` is what the container itself holds there: its own layer for the root file system,
-    all of a tmpfs; None where that is not known (a volume, a layer too large to count).
+    all of a tmpfs; None where that is not known (a volume, a layer too large to count).  `other_ways`: more of its
+    mounts lead to a file system of that size (a volume, a bound folder), and what it wrote there is not in
+    `layer_bytes`.
     """
 
     kind: ClassVar[str] = "disk.full"
@@ -115,6 +117,7 @@ class DiskFull(Value, frozen=True, kw_only=True):
     used_at_start: int | None = None
     used: int | None = None
     layer_bytes: int | None = None
+    other_ways: bool | None = None
     at_start: bool = False
     edge: str | None = None
     """The edge at which it was looked at, as in `CgroupReading`; None: between two."""

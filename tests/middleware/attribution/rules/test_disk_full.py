@@ -31,6 +31,7 @@ def full(
     grew: int = 400 * MIB,
     layer: int | None = 390 * MIB,
     at_start: bool = False,
+    other_ways: bool | None = None,
 ) -> Scene:
     told.tell(
         DiskFull(
@@ -43,6 +44,7 @@ def full(
             used_at_start=600 * MIB,
             used=600 * MIB + grew,
             layer_bytes=layer,
+            other_ways=other_ways,
             at_start=at_start,
         )
     )
@@ -88,6 +90,12 @@ def test_a_disk_that_was_full_when_a_later_container_began_blames_nobody() -> No
 def test_a_fill_that_was_not_counted_or_lies_between_blames_nobody(layer: int | None) -> None:
     verdict = full(Scene().call(), layer=layer).call(tools=0).end(1).verdict()
     assert summary(verdict)[0] == "indeterminate"
+
+
+@pytest.mark.parametrize("layer, blame", [(0, Blame.INDETERMINATE), (390 * MIB, Blame.MODEL)])
+def test_what_a_command_may_have_written_to_a_volume_blames_nobody(layer: int, blame: Blame) -> None:
+    """A bound folder leads to the disk of the layers: what the command wrote there is in no layer."""
+    assert full(asked(), layer=layer, other_ways=True).call(tools=0).end(1).verdict().blame is blame
 
 
 def test_what_another_container_of_the_trial_may_have_written_blames_nobody() -> None:
