@@ -36,6 +36,7 @@ from fairtrial.middleware.core.observations import (
     Value,
     decode,
 )
+from fairtrial.middleware.steps.steady import Clock
 from fairtrial.middleware.steps.words import word_about
 
 MAX_CALLS: Final = 30_000
@@ -133,6 +134,7 @@ class RunFacts:
     host_last: Observation | None = None
     too_many: bool = False
     _row_count: int = 0
+    _clock: Clock | None = None
 
     @property
     def words(self) -> dict[str, int]:
@@ -149,6 +151,8 @@ class RunFacts:
         """Note what it says; an observation that is nobody's business is let go."""
         if self.too_many:
             return
+        if self._clock is not None:
+            observation = self._clock.steadied(observation)
         value = decode(observation)
         if value is None:
             return
@@ -157,7 +161,8 @@ class RunFacts:
             return
         match value:
             case TrialStarted():
-                self.started = self.started or (observation, value)
+                if self.started is None:
+                    self.started, self._clock = (observation, value), Clock.begun_by(observation)
             case HostCounters():
                 self._host(observation)
             case AttemptStarted() | AttemptEnded():

@@ -27,6 +27,7 @@ from fairtrial.middleware.core.records import (
 )
 from fairtrial.middleware.steps.attempts import SeenAttempt, seen
 from fairtrial.middleware.steps.kill_times import by_path
+from fairtrial.middleware.steps.steady import Clock
 
 Decoded = tuple[Observation, Value]
 
@@ -51,7 +52,9 @@ def select(observations: Iterable[Observation], trial_id: str) -> tuple[list[Dec
         known = unique.get(key)
         if known is None or observation.id < known.id:
             unique[key] = observation
-    ordered = sorted(unique.values(), key=lambda o: (o.wall_ns, o.mono_ns, o.source_id, o.seq))
+    clock = Clock.of(unique.values(), trial_id)
+    timed = unique.values() if clock is None else [clock.steadied(o) for o in unique.values()]
+    ordered = sorted(timed, key=lambda o: (o.wall_ns, o.mono_ns, o.source_id, o.seq))
     decoded = [(o, value) for o in ordered if (value := decode(o)) is not None]
     ours = {v.container_id for o, v in decoded if isinstance(v, ContainerSeen) and o.subject.trial == trial_id}
     selected: list[Decoded] = []
