@@ -374,7 +374,7 @@ class Collectors:
             self._docker.note_kill(container_id)
 
     def tasks_in(self, container_id: str) -> Tasks | None:
-        """Counted now; it reads one file per process."""
+        """Counted now; it reads one file per process, and one per thread up to a few dozen."""
         watcher = self._cgroups.all.get(container_id)
         places = None if watcher is None else watcher.files.places.places.get("pids")
         found = None if places is None else self._tree.census(places.path)

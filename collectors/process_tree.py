@@ -8,17 +8,19 @@ two scans is unknown, and nothing is guessed for it.  Pids are those of our own 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from fairtrial.collectors.parse.proc import parse_stat
+from fairtrial.collectors.parse.proc import ProcessLine, parse_stat
 
 _MAX_KNOWN: Final = 20_000
 _MAX_NEW_PER_SCAN: Final = 500
 _MAX_DEPTH: Final = 64
+_MOST_THREADS: Final = 64
 TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 """Of `start_ticks`: since boot, the time in which the machine was suspended counted."""
 
@@ -119,7 +121,8 @@ class ProcessTree:
         return sum(1 for pid in pids if self.descends_from(pid, family) is False)
 
     def census(self, directory: Path) -> list[tuple[float, int]] | None:
-        """(start in seconds since boot, number of threads) of each process of a cgroup now; None when it is gone."""
+        """(start in seconds since boot, number of tasks) of the processes of a cgroup and of their threads now; None when
+        it is gone.  A thread has a start of its own: a server that was there before may be made to start a thousand."""
         try:
             pids = (directory / "cgroup.procs").read_bytes().split()
         except OSError:
@@ -130,5 +133,25 @@ class ProcessTree:
                 line = parse_stat((self._proc / pid.decode() / "stat").read_bytes())
             except (OSError, ValueError):
                 continue
-            found.append((line.start_ticks / TICKS_PER_S, line.threads))
+            if line.threads > 1:
+                found.extend(self._threads(pid.decode(), line))
+            else:
+                found.append((line.start_ticks / TICKS_PER_S, line.threads))
         return found
+
+    def _threads(self, pid: str, line: ProcessLine) -> list[tuple[float, int]]:
+        """Of a process with very many threads some stand for those beside them: ids are given in order of time."""
+        folder = self._proc / pid / "task"
+        try:
+            known = sorted(int(name) for name in os.listdir(folder))
+        except (OSError, ValueError):
+            known = []
+        starts: list[int] = []
+        shown = known[:: max(1, -(-len(known) // _MOST_THREADS))]
+        for tid in shown:
+            with contextlib.suppress(OSError, ValueError):
+                starts.append(parse_stat((folder / str(tid) / "stat").read_bytes()).start_ticks)
+        if not starts:
+            return [(line.start_ticks / TICKS_PER_S, line.threads)]
+        each, over = divmod(line.threads, len(starts))
+        return [(ticks / TICKS_PER_S, each + (n < over)) for n, ticks in enumerate(starts)]

@@ -1,7 +1,13 @@
 """Parents, first seen."""
 
 import os
+import subprocess
+import tempfile
+import threading
+import time
 from pathlib import Path
+
+import pytest
 
 from fairtrial.collectors.process_tree import ProcessTree
 from tests.collectors.trees import Tree
@@ -96,3 +102,27 @@ def test_a_census_counts_threads_and_when_their_processes_started(tmp_path: Path
     # The fake files say that a process has no thread at all; a real one has at least one.
     assert ProcessTree(files.proc).census(tmp_path) == [(250 / ticks, 0), (900 / ticks, 0)]
     assert ProcessTree(files.proc).census(tmp_path / "gone") is None
+
+
+@pytest.mark.parametrize("late", [20, 200])
+def test_a_census_takes_a_thread_by_its_own_start(late: int) -> None:
+    """This very process; its threads are younger than it is."""
+    proc = Path("/proc")
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    time.sleep(0.02)  # the kernel tells of starts in hundredths of a second
+    go = threading.Event()
+    threads = [threading.Thread(target=go.wait) for _ in range(late)]
+    with subprocess.Popen(["sleep", "60"]) as other:
+        try:
+            for one in threads:
+                one.start()
+            with tempfile.TemporaryDirectory() as folder:
+                (Path(folder) / "cgroup.procs").write_text(f"{os.getpid()}\n{other.pid}\n")
+                census = ProcessTree(proc).census(Path(folder))
+        finally:
+            go.set()
+            other.kill()
+    assert census is not None
+    assert sum(tasks for _, tasks in census) >= late + 2
+    young = sum(tasks for started_s, tasks in census if started_s >= before)
+    assert late * 0.9 <= young <= late * 1.1 + 2
