@@ -168,11 +168,20 @@ class Collectors:
         """Write readings now; a storm of edges is thinned to 20 a second, the last one of it is kept."""
         if name == "call_ended":
             self._replied_s = time.clock_gettime(time.CLOCK_BOOTTIME) - _REPLY_SLACK_S
-            self._first_reply_s = self._replied_s if self._first_reply_s is None else self._first_reply_s
+            if self._first_reply_s is None:
+                self._first_reply_s = self._replied_s
+                self._remember_descriptors()
         if name == "end":
             self._edge_now("end")
         else:
             self._edges.take(name)
+
+    def _remember_descriptors(self) -> None:
+        for container_id, watcher in self._cgroups.all.items():
+            directory = watcher.files.memory_dir
+            if container_id != OWN and directory is not None:
+                self._tree.scan(directory)
+                self._descriptors.remember(self._tree.alive(directory))
 
     async def finish(self, deadline_s: float) -> None:
         """Wait for late events where a container was watched, then take the last readings."""

@@ -121,8 +121,8 @@ class ProcessTree:
         return sum(1 for pid in pids if self.descends_from(pid, family) is False)
 
     def census(self, directory: Path) -> list[tuple[float, int]] | None:
-        """(start in seconds since boot, number of tasks) of the processes of a cgroup and of their threads now; None when
-        it is gone.  A thread has a start of its own: a server that was there before may be made to start a thousand."""
+        """(start in seconds since boot, number of tasks) of the processes of a cgroup and of their threads now; None
+        when it is gone.  A thread has a start of its own: a server that was there before may be made to start many."""
         try:
             pids = (directory / "cgroup.procs").read_bytes().split()
         except OSError:

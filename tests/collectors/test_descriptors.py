@@ -44,6 +44,31 @@ def test_a_process_at_its_limit_is_told_once_with_its_age() -> None:
     assert [v.since_first_reply for v in watch(LEAK, None)] == [None]
 
 
+def test_what_a_process_had_open_at_the_first_reply_is_told_beside_it() -> None:
+    """It is then told to open more, under a limit that was lowered."""
+    later = LEAK.replace(
+        "import resource, sys", "import resource, sys; print('calm', flush=True); sys.stdin.readline()"
+    )
+    kept = Kept()
+    it = Descriptors(kept.source("collector.cgroup"), Path("/proc"), trial_id="t")
+    with subprocess.Popen([sys.executable, "-c", later], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        it.remember([process.pid, 4_000_000])
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        it.look("c", [process.pid], 1e12)
+        process.communicate()
+    (told,) = kept.of(FdLimit)
+    assert told.open_before is not None
+    assert told.limit_before is not None
+    assert told.open_before < 32
+    assert told.limit_before > 64
+    assert (told.open_files, told.limit) == (64, 64)
+
+
 def test_a_process_with_room_is_not_told() -> None:
     assert watch(FEW, 0.0) == []
 

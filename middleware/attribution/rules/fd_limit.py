@@ -1,7 +1,8 @@
 """A process of a container was at its own limit of open files.
 
 Recognises: `container.fd_limit`, a step in which a process was seen at its limit.  One that started after the model's
-first reply is the model's, one that ran before is the infrastructure's; where its start is not known nobody is blamed.
+first reply is the model's, one that ran before is the infrastructure's.  Where its start is not known nobody is blamed,
+nor where it had opened most of them since that reply (a command may have made it do so), or its limit was lowered.
 
 Deliberately does not: read "Too many open files" (words that a command prints); say that the limit ended anything: that
 is open, since nothing shows that the process asked for one more.
@@ -23,6 +24,7 @@ from fairtrial.middleware.attribution.rules.limit import limit_event
 from fairtrial.middleware.attribution.sentences import clean, fill
 from fairtrial.middleware.attribution.tool_steps import step_of_work
 from fairtrial.middleware.core.causes import CAUSES
+from fairtrial.middleware.core.observations import FdLimit
 from fairtrial.middleware.core.records import Blame, PhaseName
 
 _CAUSE: Final = CAUSES["container.fd_limit"]
@@ -41,12 +43,7 @@ def _reached(ctx: Context, container: ContainerCase) -> list[Event]:
         step = None if number is None else steps.get(number)
         if step is None or step.phase is not PhaseName.AGENT or step.index in found:
             continue
-        models = told.since_first_reply
-        why = {
-            True: "It was started after the model's first reply.",
-            False: "It ran before the model's first reply: harness or services need more than the limit allows.",
-            None: "When it was started is not known.",
-        }[models]
+        blame, undecided, why = _whose(ctx, told)
         facts = {
             "victim": f"{clean(told.comm or '', 20) or 'a process'} (pid {told.pid})",
             "container": name_of(container),
@@ -58,7 +55,7 @@ def _reached(ctx: Context, container: ContainerCase) -> list[Event]:
             container,
             step,
             _CAUSE.name,
-            (Blame.MODEL if models else Blame.INFRA, models is None),
+            (blame, undecided),
             at_ns=placed.at_ns,
             ids=[placed.id],
             sentence=f"{fill(_CAUSE.template, facts)} {why}",
@@ -67,3 +64,18 @@ def _reached(ctx: Context, container: ContainerCase) -> list[Event]:
             needed=False,
         )
     return list(found.values())
+
+
+def _whose(ctx: Context, told: FdLimit) -> tuple[Blame, bool, str]:
+    """Whom the files belong to, whether that is open, and a sentence."""
+    if told.since_first_reply is None:
+        return Blame.INFRA, True, "When it was started is not known."
+    if told.since_first_reply:
+        return Blame.MODEL, False, "It was started after the model's first reply."
+    before, limit = told.open_before, told.limit_before
+    if limit is not None and limit > (told.limit or 0):
+        return Blame.INFRA, True, f"Its limit was {limit} when the model's first reply came, and was lowered since."
+    if before is not None and before < (1 - ctx.thresholds.others_share) * (told.open_files or 0):
+        return Blame.INFRA, True, f"It had {before} of them open when the model's first reply came."
+    said = "It ran before the model's first reply: harness or services need more than the limit allows."
+    return Blame.INFRA, False, said

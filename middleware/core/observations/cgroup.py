@@ -125,7 +125,8 @@ class DiskFull(Value, frozen=True, kw_only=True):
 
 class FdLimit(Value, frozen=True, kw_only=True):
     """A process of a container was seen with as many open files as its own limit allows; sampled, so a short one is
-    missed.  `since_first_reply`: it started after a model's first reply had passed; None: no reply had."""
+    missed.  `since_first_reply`: it started after a model's first reply had passed; None: no reply had.  `open_before`
+    and `limit_before`: as it stood at that reply, where it was looked at."""
 
     kind: ClassVar[str] = "process.fd_limit"
     container_id: str
@@ -133,6 +134,8 @@ class FdLimit(Value, frozen=True, kw_only=True):
     comm: str | None = None
     open_files: int | None = None
     limit: int | None = None
+    open_before: int | None = None
+    limit_before: int | None = None
     since_first_reply: bool | None = None
 
 

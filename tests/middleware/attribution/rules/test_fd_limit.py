@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fairtrial.middleware.core.observations import (
     FdLimit,
 )
@@ -27,6 +29,35 @@ def test_a_leak_of_what_the_model_started_is_the_models() -> None:
 def test_a_limit_that_a_process_of_the_harness_reached_is_suspected_of_the_infrastructure() -> None:
     verdict = at_fd_limit(since_first_reply=False).verdict()
     assert summary(verdict) == ("infra", "suspected", "container.fd_limit", 1)
+
+
+@pytest.mark.parametrize(
+    "before, limit, blame",
+    [
+        (60, 64, Blame.INFRA),
+        (32, 64, Blame.INFRA),
+        (31, 64, Blame.INDETERMINATE),  # a server that a command of the model's asked again and again
+        (60, 1024, Blame.INDETERMINATE),  # `ulimit -n 64` in a shell that was there, or `prlimit` from beside it
+        (60, None, Blame.INFRA),
+    ],
+)
+def test_a_process_of_the_harness_that_may_have_been_brought_to_its_limit_blames_nobody(
+    before: int, limit: int | None, blame: Blame
+) -> None:
+    told = Scene().call()
+    seen = FdLimit(
+        container_id=told.container,
+        pid=9,
+        open_files=64,
+        limit=64,
+        since_first_reply=False,
+        open_before=before,
+        limit_before=limit,
+    )
+    told.tell(seen)
+    verdict = told.ran(1).call(tools=0).end(1).verdict()
+    assert verdict.blame is blame
+    assert ended(verdict) == ("container.fd_limit", "suspected", 1)
 
 
 def test_a_process_of_unknown_age_at_its_limit_blames_nobody() -> None:
