@@ -141,6 +141,12 @@ def surely_the_agents(ctx: Context, trouble: Trouble) -> bool:
     return readable and not bare and not case.unread_answered
 
 
+def surely_the_far_sides(ctx: Context, trouble: Trouble) -> bool:
+    """Whether it is known besides that the far side alone brought it about: not the request itself, not what the trial
+    spent of a limit, not a client that asked before its time."""
+    return surely_the_agents(ctx, trouble) and not _own_part(ctx, trouble) and not poisoned(ctx, trouble)
+
+
 def _own_part(ctx: Context, trouble: Trouble) -> bool:
     """Whether the trial itself may have brought it about that the provider refused.
 

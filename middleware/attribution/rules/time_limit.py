@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from fairtrial.middleware.attribution.call_events import surely_the_agents
+from fairtrial.middleware.attribution.call_events import surely_the_far_sides
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.events import Event, Standing
 from fairtrial.middleware.attribution.faults import READ_S
@@ -189,11 +189,11 @@ def _surely_outside(ctx: Context, since_ns: int) -> bool:
     if ctx.book.open_cause != STALLED:
         mine = [t for t in ctx.troubles if t.fault.cause == ctx.book.open_cause and t.standing is Standing.TERMINAL]
         return bool(mine) and all(
-            t.fault.best is Grade.PROVED and surely_the_agents(ctx, t) and _of_the_host(t.failed) for t in mine
+            t.fault.best is Grade.PROVED and surely_the_far_sides(ctx, t) and _of_the_host(t.failed) for t in mine
         )
     open_then = [t for t in ctx.troubles if t.standing is Standing.TERMINAL and t.failed[-1].ended_ns > since_ns]
     return bool(open_then) and all(
-        surely_the_agents(ctx, t) and _of_the_host(t.failed) and _silent_far_side(t.failed[-1]) for t in open_then
+        surely_the_far_sides(ctx, t) and _of_the_host(t.failed) and _silent_far_side(t.failed[-1]) for t in open_then
     )
 
 

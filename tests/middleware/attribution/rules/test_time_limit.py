@@ -8,7 +8,7 @@ import pytest
 
 from fairtrial.middleware.attribution.engine import judge
 from fairtrial.middleware.attribution.thresholds import DEFAULT_THRESHOLDS, load
-from fairtrial.middleware.core.observations import TrialStarted
+from fairtrial.middleware.core.observations import ReplyFacts, TrialStarted
 from fairtrial.middleware.core.records import Limits, Outcome, Phase, PhaseName, TimeLimits, Verdict
 from fairtrial.middleware.core.yardsticks import NO_YARDSTICKS, Reference, Yardsticks
 from fairtrial.middleware.steps.placed import Assembly
@@ -119,6 +119,30 @@ def test_an_outage_that_followed_others_did_not_begin_in_normal_progress() -> No
     told.refused(529, times=9, wait=3.0, error_type="overloaded_error")
     verdict = judged(until(told))
     assert verdict.blame == "indeterminate"
+
+
+@pytest.mark.parametrize("spent", [False, True])
+def test_a_rate_limit_that_was_open_is_proved_unless_a_tool_may_have_spent_of_it(spent: bool) -> None:
+    told = under(user_agent="my-agent/1").call().ran(0)
+    if spent:
+        alone = {"session": None, "first_user_digest": "hello", "message_digests": ["hello"], "body_digest": "hello"}
+        junk = told.request(**alone, history_len=1, assistant_turns=0)  # type: ignore[arg-type]
+        told.attempt(ReplyFacts(status=200, terminator=True, stop_reason="end_turn"), request=junk)
+    verdict = judged(until(told.waited(60).refused(429, times=9, wait=3.0)))
+    assert (verdict.grade == "proved") is not spent
+    assert ended(verdict) == ("model_api.rate_limited", "proved", 2)
+
+
+def test_a_rate_limit_that_its_client_did_not_keep_to_is_not_proved_by_a_limit_of_time() -> None:
+    told = under().call().ran(0).waited(40).refused(429, times=30, wait=1.5, retry_after=30.0)
+    assert summary(judged(until(told)))[:2] != ("infra", "proved")
+
+
+def test_a_request_that_fails_while_others_pass_is_not_proved_by_a_limit_of_time() -> None:
+    told = under().call().ran(0).waited(2).refused(500, times=22, wait=4.0)
+    verdict = judged(until(told))
+    assert summary(verdict)[:2] != ("infra", "proved")
+    assert verdict.terminated_by is not None
 
 
 def silent_to_the_end(**facts: object) -> Scene:
