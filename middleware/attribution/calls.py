@@ -6,8 +6,8 @@ subagent or compaction.  What this module does not do: write sentences (`rules/`
 
 A turn that never completed is *terminal* if no later main call completed; it is *distorting* if the next request's
 history had grown all the same: then the client took the broken reply, or its own error text, for an answer.  So is the
-failed call of a subagent that never came back.  All else is *recovered*.  Concurrent calls: a success counts as later
-only if it was begun after the failure.
+failed call of a subagent that never came back, also while the main agent spoke its last word beside it.  All else is
+*recovered*.  Concurrent calls: a success counts as later only if it was begun after the failure.
 """
 
 from __future__ import annotations
@@ -175,7 +175,8 @@ def _failed(
     ids = [a.placed.id for a in failed]
     ended_ns = turn.ended_ns if turn.ended_ns is not None else failed[-1].ended_ns
     succeeded_later = last_success is not None and last_success >= ended_ns
-    if not succeeded_later:
+    beside = _went_on_beside(turn, later)
+    if not succeeded_later and not beside:
         gap = watch.door_gap(turn.started_ns)
         return Trouble(
             turn=turn,
@@ -233,6 +234,16 @@ def _failed(
         ended=unknown(ids),
         why_present="the main agent went on without its subagent" if lost else "a later call succeeded",
     )
+
+
+def _went_on_beside(turn: Turn, later: Sequence[Turn]) -> bool:
+    """A subagent's turn that failed while the main agent asked on, and said its last word without waiting for it."""
+    if turn.main or turn.calls[0].role != "subagent":
+        return False
+    mains = [t for t in later if t.main]
+    if not mains or not mains[-1].completed or mains[-1].started_ns <= turn.attempts[0].started_ns:
+        return False
+    return not any(a.value.reply.tool_calls for a in mains[-1].attempts if a.whole)
 
 
 def _another_prompt(turn: Turn, following: Turn) -> bool:

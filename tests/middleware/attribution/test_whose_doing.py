@@ -254,6 +254,29 @@ def test_a_bare_tool_that_is_all_that_ever_called_proves_nothing(user_agent: str
     assert summary(verdict) == ("infra", "suspected", "model_api.server_error", 1)
 
 
+def beside_a_subagent(last_tools: int) -> Scene:
+    """A subagent in the background is refused for 50 s; meanwhile the main agent works on and speaks its last word."""
+    told = Scene().call()
+    began = told.s
+    asked = a_subagents(told)
+    for n in range(6):
+        told.s = began + n * 10
+        told.attempt(ReplyFacts(status=529, provider_id=True), outcome="error", request=asked, seconds=0.2)
+    told.s = began + 5
+    told.call().ran(0).waited(10)
+    return told.call(tools=last_tools, seconds=40).waited(0.5).end(1)
+
+
+@pytest.mark.parametrize("last_tools, grade", [(0, "suspected"), (1, "proved")])
+def test_a_subagents_failure_beside_a_main_agent_that_went_on_to_its_last_word_is_only_suspected(
+    last_tools: int, grade: str
+) -> None:
+    verdict = beside_a_subagent(last_tools).verdict()
+    assert summary(verdict)[:3] == ("infra", grade, "model_api.overloaded")
+    assert (verdict.terminated_by is None) is (last_tools == 0)
+    assert ("went on without its work" in verdict.sentence) is (last_tools == 0)
+
+
 def test_an_agent_whose_first_call_never_got_through_is_proved() -> None:
     verdict = Scene().refused(500, times=3).end(1).verdict()
     assert summary(verdict) == ("infra", "proved", "model_api.server_error", 1)
