@@ -508,8 +508,9 @@ def _status(value: AttemptEnded, status: int, *, in_stream: bool = False) -> Fau
 
 
 def _best_of_end(value: AttemptEnded) -> Grade:
-    """How well the far side is known to have ended a connection: not where this machine's own network could have."""
-    return Grade.SUSPECTED if value.errno in _LOCAL_ERRORS else Grade.PROVED
+    """How well the far side is known to have ended a connection: not where this machine's own network could have, nor
+    where its server is one of this machine's that is gone: any command can end that."""
+    return Grade.SUSPECTED if value.errno in _LOCAL_ERRORS or value.far_listens is False else Grade.PROVED
 
 
 def _cut(value: AttemptEnded) -> str:

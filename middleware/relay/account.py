@@ -1,11 +1,12 @@
 """What is told of one pair: its records, when each side was last heard, and who ended it first, and how.
 
 In: facts, as the engine meets them.  Out: records for the observer, each with the pair's connection number.
-It sees no socket and decides nothing about the traffic; whether an account is kept makes no difference to a byte.
+It decides nothing about the traffic; whether an account is kept makes no difference to a byte.
 
 The CLOSE record: {first: client|upstream|fairtrial, how: fin|rst|tls_ragged|dial|abort, errno, text, first_ns,
-client_last_ns, upstream_last_ns, bytes_up, bytes_down, lag_max_s, lag_now_s, suspend_gap_s, in_flight, messages}.
-A RESPONSE_END of a failed attempt carries the same `first`, `close_how`, `errno`, `text`, `*_last_ns`,
+client_last_ns, upstream_last_ns, bytes_up, bytes_down, lag_max_s, lag_now_s, suspend_gap_s, in_flight, far_listens,
+messages}.  `far_listens`: of an upstream of this machine that ended requests, whether its server listens still.
+A RESPONSE_END of a failed attempt carries the same `first`, `close_how`, `errno`, `text`, `*_last_ns`, `far_listens`,
 `lag_max_s`, `lag_now_s`.
 """
 
@@ -18,6 +19,7 @@ from typing import Literal
 
 from fairtrial.middleware.relay.feed import FeedSender, suspended_ns
 from fairtrial.middleware.relay.framing import InFlight
+from fairtrial.middleware.relay.listening import Address, listens
 from fairtrial.middleware.wire.feed import Kind
 
 First = Literal["client", "upstream", "fairtrial"]
@@ -28,13 +30,15 @@ class Account:
 
     __slots__ = (
         "_blocked_since_ns", "_conn", "_errno", "_feed", "_first_ns", "_how", "_in_flight", "_suspended_ns", "_text",
-        "bytes_down", "bytes_up", "client_last_ns", "first", "lag_max_s", "lag_now_s", "upstream_last_ns",
+        "bytes_down", "bytes_up", "client_last_ns", "far", "first", "lag_max_s", "lag_now_s", "upstream_last_ns",
     )  # fmt: skip
 
     def __init__(self, feed: FeedSender, conn: int) -> None:
         self._feed = feed
         self._conn = conn
         self.first: First | None = None
+        self.far: Address | None = None
+        """Where the upstream listens, if it is a server of this machine."""
         self._how = ""
         self._errno: int | None = None
         self._text: str | None = None
@@ -87,10 +91,15 @@ class Account:
 
     # ------------------------------------------------------------------ ends
 
+    def far_listens(self) -> bool | None:
+        """Whether the upstream still listens; None where it is none of this machine's."""
+        return None if self.far is None else listens(self.far)
+
     def responses_cut(self, waiting: Sequence[InFlight], wire_bytes: int) -> None:
         """These requests get no (whole) response any more; `wire_bytes` of the one that had begun were read."""
         self._in_flight += len(waiting)
         how = {"client": "client_gone", "upstream": "cut", "fairtrial": "aborted"}[self.first or "fairtrial"]
+        far_listens = self.far_listens() if waiting and self.first == "upstream" else None
         for request in waiting:
             self.json(
                 Kind.RESPONSE_END,
@@ -107,6 +116,7 @@ class Account:
                     "upstream_last_ns": self.upstream_last_ns,
                     "lag_max_s": self.lag_max_s,
                     "lag_now_s": self.lag_now_s,
+                    "far_listens": far_listens,
                 },
                 request.msg,
             )
@@ -131,6 +141,7 @@ class Account:
                 "lag_now_s": self.lag_now_s,
                 "suspend_gap_s": _gap_s(suspended_ns() - self._suspended_ns),
                 "in_flight": self._in_flight,
+                "far_listens": self.far_listens() if self._in_flight and self.first == "upstream" else None,
                 "messages": messages,
             },
         )

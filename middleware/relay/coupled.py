@@ -12,6 +12,7 @@ Here both sides are connected: the client at once, the upstream by a dial at the
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from time import monotonic_ns
 from typing import Final
 
@@ -19,6 +20,7 @@ from fairtrial.middleware.relay.dial import DialFailed, DialReport
 from fairtrial.middleware.relay.downward import Downward
 from fairtrial.middleware.relay.editing import Edits
 from fairtrial.middleware.relay.ends import Link
+from fairtrial.middleware.relay.listening import of_this_machine
 from fairtrial.middleware.relay.pair import Pause
 from fairtrial.middleware.relay.route import DoorPolicy, HeadRefused, Owner, Route
 from fairtrial.middleware.relay.switch import Queue
@@ -117,6 +119,8 @@ class Pair(Downward):
         if self._eof_pending and not self._held_bytes:
             link.finish()
         self._json(Kind.DIAL, report.as_json(), self._msg)
+        with suppress(OSError):
+            self.account.far = of_this_machine(*link.ends())
         if self._route.policy.connect:
             self._answer_connect()
         self._say_sender()

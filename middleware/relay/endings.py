@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 from fairtrial.middleware.relay.pair import UPSTREAM_FLUSH_S, PairState, Pause
 from fairtrial.middleware.wire.feed import Kind
+
+_JSON: Final = {True: b"true", False: b"false", None: b"null"}
 
 
 class Endings(PairState):
@@ -152,7 +155,11 @@ class Endings(PairState):
         if until_close and not ragged:
             end = self._responses.eof()
             if end is not None:
-                payload = b'{"wire_bytes":%d,"complete":true,"how":"close_delimited"}' % end.wire_bytes
+                listens = _JSON[self.account.far_listens()]
+                payload = b'{"wire_bytes":%d,"complete":true,"how":"close_delimited","far_listens":%s}' % (
+                    end.wire_bytes,
+                    listens,
+                )
                 self._record(Kind.RESPONSE_END, payload, end.msg)
         self._note_first("upstream", "tls_ragged" if ragged else "fin", None, None)
         self._settle()

@@ -393,6 +393,8 @@ class ExchangeTracker:
         broken, conn.broken = conn.broken, []
         for exchange, own, at_ns in broken:
             own.suspend_gap_s = ending.suspend_gap_s
+            if ending.far_listens is False:  # a server that is being ended may close what it holds one by one
+                own.far_listens = False
             self._finish(conn, exchange, own, at_ns)
         for exchange in tuple(conn.open.values()):
             self._finish(conn, exchange, ending, max(t_ns, exchange.started_ns))

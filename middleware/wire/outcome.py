@@ -114,6 +114,7 @@ def attempt_ended(
         proxy_status=dial.status if dial is not None else None,
         via_proxy=dial.via_proxy if dial is not None else None,
         remote=dial.remote if dial is not None else None,
+        far_listens=ending.far_listens,
         sender=conn.sender,
         parse=exchange.parse if known else "none",
         parse_why=exchange.parse_why or (None if known else "no dialect reads it"),

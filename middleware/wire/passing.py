@@ -46,6 +46,7 @@ class Ending(msgspec.Struct, kw_only=True):
     lag_now_s: float | None = None
     """How late the very turn of our loop was that met the end."""
     suspend_gap_s: float | None = None
+    far_listens: bool | None = None
 
 
 CALL_OVER: Final = Ending(how="framed", complete=True)

@@ -4,6 +4,7 @@ VERDICTS section 8, with the demo's agent: real shells, real signals, real words
 container is used, a kill for memory is ruled out by the host's own counter.
 """
 
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -222,3 +223,55 @@ def test_a_kill_that_the_command_hides_behind_exit_0_is_seen_and_is_only_suspect
     assert (verdict.blame, verdict.grade, verdict.cause) == (Blame.INFRA, Grade.SUSPECTED, "container.oom_kill")
     assert ended is not None
     assert (ended.cause, ended.grade, ended.step) == ("container.oom_kill", Grade.PROVED, 1), under.told()
+
+
+GATEWAY = """
+import socket, sys, threading
+def pump(one, other):
+    try:
+        while data := one.recv(65536):
+            other.sendall(data)
+    except OSError:
+        pass
+    for end in (one, other):
+        try:
+            end.shutdown(2)
+        except OSError:
+            pass
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+while True:
+    client, _ = server.accept()
+    upstream = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+    for pair in ((client, upstream), (upstream, client)):
+        threading.Thread(target=pump, args=pair, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("answer", ["begun", "awaited"])
+def test_a_gateway_of_this_machine_that_a_command_ends_is_no_proof_against_the_provider(
+    answer: str, tmp_path: Path
+) -> None:
+    """In the middle of the agent's next call; the agent asks once."""
+    slow = Step(text="word " * 40, event_gap_s=0.1) if answer == "begun" else Step(text="word", head_delay_s=4.0)
+    kill = "setsid sh -c 'sleep 1.2; kill -9 {pid}' > /dev/null 2>&1 < /dev/null & exit 0"
+    for part in ("home", "project"):
+        (tmp_path / part).mkdir()
+    pid_file = tmp_path / "pid"
+    script = (shell("true"), shell(kill.format(pid=f"$(cat {pid_file})").replace("'", '"')), slow)
+    with running_standin(script) as server:
+        command = [sys.executable, "-c", GATEWAY, server.url.rpartition(":")[2]]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as gateway:
+            try:
+                assert gateway.stdout is not None
+                url = f"http://127.0.0.1:{gateway.stdout.readline().strip()}"
+                pid_file.write_text(str(gateway.pid))
+                environment = clients.clean_environment(tmp_path / "home", ANTHROPIC_BASE_URL=url, **NO_DOCKER)
+                environment["PYTHONPATH"] = str(Path(__file__).parents[2])
+                agent = [sys.executable, "-m", "tests.matrix.agent", "--retries", "0"]
+                under = run_under(agent, environment, tmp_path / "project", kept=tmp_path / "kept")
+            finally:
+                gateway.kill()
+    verdict = under.verdict
+    assert gateway.returncode == -9
+    assert (verdict.blame, verdict.grade) != (Blame.INFRA, Grade.PROVED), under.told()

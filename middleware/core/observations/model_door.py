@@ -249,6 +249,8 @@ class AttemptEnded(Value, frozen=True, kw_only=True):
     proxy_status: int | None = None
     via_proxy: str | None = None
     remote: str | None = None
+    far_listens: bool | None = None
+    """Of an upstream of this machine that ended the connection: whether its server still listened then."""
     parse: Literal["full", "partial", "none"] = "full"
     parse_why: str | None = None
     sender: Sender | None = None

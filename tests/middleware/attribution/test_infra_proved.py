@@ -153,6 +153,8 @@ WAYS = (
             unfinished(None),
             without_head(after_close=True),
             without_head(errno="ENETUNREACH"),
+            # A gateway of this machine that a command of the model's ended.
+            without_head(request_whole=True, far_listens=False),
             lambda: started().undialled("connect", "OSError: refused", errno="ECONNREFUSED").end(1),
             lambda: started().undialled("dns").end(1),
         ),
@@ -166,6 +168,8 @@ WAYS = (
             lambda: started().cut(seconds=70, downstream_blocked=5.0).end(1),
             lambda: started().cut(request_whole=False).end(1),
             lambda: started().cut(errno="ETIMEDOUT").end(1),
+            lambda: started().cut(open_tools=1, far_listens=False).end(1),
+            lambda: started().cut(close_kind="close_delimited", far_listens=False).end(1),
             lambda: started().cut(our_lag=5.0).end(1),
         ),
     ),

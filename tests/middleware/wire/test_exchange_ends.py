@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from fairtrial.middleware.wire.feed import Kind
 from tests.middleware.wire.traffic import ANTHROPIC_STREAM, Wire, anthropic_request, openai_request, sse, typed
 
 
@@ -16,6 +17,21 @@ def test_a_broken_attempt_says_when_each_side_was_last_heard_and_whether_the_mac
     wire.broken("cut", "upstream", client_last_ns=at, upstream_last_ns=at + 10_000_000, suspend_gap_s=7.5)
     (ended,) = wire.ended()
     assert (ended.client_last, ended.upstream_last, ended.suspended) == (0.001, 0.011, 7.5)
+
+
+@pytest.mark.parametrize("at_first, at_close, told", [(True, False, False), (False, None, False), (True, True, True)])
+def test_a_server_of_this_machine_that_listens_no_more_is_told(
+    at_first: bool, at_close: bool | None, told: bool
+) -> None:
+    """One that is being ended closes what it holds one by one: it may listen for a moment longer."""
+    wire = Wire()
+    wire.request(anthropic_request())
+    wire.head()
+    facts = {"first": "upstream", "errno": 104, "first_ns": wire.now_ns}
+    end = {"wire_bytes": 10, "complete": False, "how": "cut", "close_how": "fin", "far_listens": at_first}
+    wire.json(Kind.RESPONSE_END, end | facts)
+    wire.json(Kind.CLOSE, {"how": "fin", "far_listens": at_close, **facts})
+    assert [ended.far_listens for ended in wire.ended()] == [told]
 
 
 def test_a_stream_cut_by_the_upstream_is_truncated() -> None:
