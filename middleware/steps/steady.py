@@ -34,6 +34,8 @@ class Clock:
 
     boot_id: str
     offset_ns: int
+    begun_ns: int
+    """CLOCK_MONOTONIC at the beginning; what has a time before it was not read from that clock."""
 
     @classmethod
     def of(cls, observations: Iterable[Observation], trial_id: str) -> Clock | None:
@@ -46,14 +48,14 @@ class Clock:
     def begun_by(cls, first: Observation) -> Clock | None:
         if first.host.boot_id is None:
             return None
-        return cls(boot_id=first.host.boot_id, offset_ns=first.wall_ns - first.mono_ns)
+        return cls(boot_id=first.host.boot_id, offset_ns=first.wall_ns - first.mono_ns, begun_ns=first.mono_ns)
 
     def steadied(self, observation: Observation) -> Observation:
         """The observation at its steady time."""
         if observation.host.boot_id != self.boot_id or observation.kind == HarnessOutcome.kind:
             return observation
         moved_ns = observation.mono_ns + self.offset_ns - observation.wall_ns
-        if abs(moved_ns) < _LEAST_NS or observation.mono_ns == 0:
+        if abs(moved_ns) < _LEAST_NS or observation.mono_ns < self.begun_ns:
             return observation
         told = observation.value
         inside = {

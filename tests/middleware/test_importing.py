@@ -168,7 +168,9 @@ def test_a_kill_in_the_verifiers_time_is_no_step_s(database: sqlite3.Connection)
     trial = observed(database, 1, booked, ContainerSeen(container_id="c" * 64))
     source = Source("late", lambda o: insert_observation(database, o), host=this_host(), trial=trial)
     with database:
-        source.emit(OomKill(container_id="c" * 64, delta=1), wall_ns=(verify.started_ns or 0) + S // 2, mono_ns=1)
+        at = (verify.started_ns or 0) + S // 2
+        begin = (booked.outcome.started_ns or 0) - S  # at which both clocks of the trial were read
+        source.emit(OomKill(container_id="c" * 64, delta=1), wall_ns=at, mono_ns=at - begin)
     imported(database, "harbor", f"harbor/oracle/{booked.outcome.label}")
     told = record(database, trial)
     assert told.verdict is not None
