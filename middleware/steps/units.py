@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
+from fairtrial.middleware.steps.call_log import CallFacts
 from fairtrial.middleware.steps.chains import Chain, Scaffold, scaffold
 from fairtrial.middleware.steps.identity import SPAWNS
-from fairtrial.middleware.steps.run_facts import CallFacts
 
 _READ_NS: Final = 2_000_000
 """A client acts on a reply a moment before its end was stamped, or sends a request while its command's start passes."""
