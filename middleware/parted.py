@@ -34,8 +34,8 @@ from fairtrial.middleware.core.observations import (
 )
 from fairtrial.middleware.core.records import Closed, Trial
 from fairtrial.middleware.core.sink import Source
-from fairtrial.middleware.steps.call_log import Row
 from fairtrial.middleware.steps.parting import Part, Parting
+from fairtrial.middleware.steps.row_log import Row
 from fairtrial.middleware.steps.run_facts import OWN, RunFacts
 from fairtrial.middleware.store.database import of_trial
 from fairtrial.middleware.store.parted_runs import PartedRow

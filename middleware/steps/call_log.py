@@ -25,9 +25,7 @@ from fairtrial.middleware.core.observations import (
     Sender,
     ToolUse,
 )
-
-Row = tuple[str, int]
-"""(source id, number)."""
+from fairtrial.middleware.steps.row_log import Row
 
 _BLOCK_BYTES: Final = 32 * 1024
 """Packed together: deflate looks no farther back."""

@@ -8,7 +8,6 @@ ids by which things are told apart.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -34,7 +33,8 @@ from fairtrial.middleware.core.observations import (
     Value,
     decode,
 )
-from fairtrial.middleware.steps.call_log import CallFacts, CallLog, Row
+from fairtrial.middleware.steps.call_log import CallFacts, CallLog
+from fairtrial.middleware.steps.row_log import Row, RowLog
 from fairtrial.middleware.steps.words import word_about
 
 MAX_CALLS: Final = 30_000
@@ -92,7 +92,7 @@ class RunFacts:
     gone_ns: dict[str, int] = field(default_factory=dict[str, int])
     kills: dict[str, int] = field(default_factory=dict[str, int])
     """container id -> kills that its own counter showed."""
-    others: dict[Key, list[Row]] = field(default_factory=dict[Key, list[Row]])
+    others: RowLog[Key] = field(default_factory=RowLog[Key])
     """The rows that belong to no call."""
     everybodys: list[Observation] = field(default_factory=list[Observation])
     """Doors, coverage, gaps and mutations that concern no container in particular."""
@@ -110,14 +110,14 @@ class RunFacts:
 
     def rows(self) -> Iterator[tuple[Key, Sequence[Row]]]:
         """The rows in the store, by what they belong to."""
-        yield from self.others.items()
+        yield from self.others.rows()
         for attempt, rows in self.told.rows().items():
             yield ("call", attempt), rows
 
     @property
     def words(self) -> dict[str, int]:
         """Name of a trial → how many words of the control API bear it; "": of the run itself."""
-        return {name: len(rows) for (kind, name), rows in self.others.items() if kind == "word"}
+        return {name: count for (kind, name), count in self.others.counts().items() if kind == "word"}
 
     @property
     def named(self) -> bool:
@@ -156,7 +156,7 @@ class RunFacts:
         ):
             self.too_many = True
             self.told = CallLog()
-            self.others.clear()
+            self.others = RowLog()
 
     def over_ns(self, container: str) -> int | None:
         """When a container was gone for good; None while it lives, or lived again."""
@@ -245,7 +245,7 @@ class RunFacts:
 
     def _keep(self, key: Key, observation: Observation) -> None:
         self._row_count += 1
-        self.others.setdefault(key, []).append((sys.intern(observation.source_id), observation.seq))
+        self.others.add(key, observation.source_id, observation.seq)
 
 
 def _container(observation: Observation, value: Value) -> str | None:
