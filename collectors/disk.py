@@ -32,10 +32,11 @@ _NOT_OURS: Final = ("/proc", "/sys", "/dev")
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount point that is looked at, not written to
 _MOST_MOUNTS: Final = 16
 _COUNT_S: Final = 0.1
-_FULL_PARTS: Final = 32
+_FULL_PARTS: Final = {"tmpfs": 100}
+_FULL_PARTS_ELSE: Final = 32
 _FULL_BYTES: Final = 4 << 20
 """ext4 refuses a write of 1 MiB while it tells of up to 1 MiB still free (measured: 96 MiB, kernel 6.18, 0.3 to 0.6 MiB
-left), for it takes room for a whole folio at once.  On a large disk a part says nothing."""
+left), for it takes room for a whole folio at once; tmpfs gives its last page.  On a large disk a part says nothing."""
 _SMALL_FILE: Final = 1 << 20
 """A file that is mounted by itself (/etc/hosts) and smaller than this holds none of what filled a disk."""
 _MOST_PROCESSES: Final = 256
@@ -99,7 +100,8 @@ class DiskProbe:
         mounted.looked = True
         if first:
             mounted.used_at_start = used
-        full = size > 0 and (free < min(size // _FULL_PARTS, _FULL_BYTES) or (room.f_files > 0 and room.f_favail == 0))
+        needed = min(size // _FULL_PARTS.get(mounted.mount.fs_type, _FULL_PARTS_ELSE), _FULL_BYTES)
+        full = size > 0 and (free < needed or (room.f_files > 0 and room.f_favail == 0))
         was, mounted.full = mounted.full, full
         if not full or was:
             return

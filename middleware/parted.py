@@ -35,7 +35,8 @@ from fairtrial.middleware.core.observations import (
 from fairtrial.middleware.core.records import Closed, Trial
 from fairtrial.middleware.core.sink import Source
 from fairtrial.middleware.steps.parting import Part, Parting
-from fairtrial.middleware.steps.run_facts import OWN, Row, RunFacts
+from fairtrial.middleware.steps.row_log import Row
+from fairtrial.middleware.steps.run_facts import OWN, RunFacts
 from fairtrial.middleware.store.database import of_trial
 from fairtrial.middleware.store.parted_runs import PartedRow
 from fairtrial.middleware.store.writer import Owner
@@ -177,7 +178,7 @@ class PartedRun:
     def rows(self) -> Mapping[str, list[Row]]:
         """Trial → its rows in the store."""
         rows: dict[str, list[Row]] = {child.trial: [] for child in self.children}
-        for key, found in self._facts.rows.items():
+        for key, found in self._facts.rows():
             child = self._child_of.get(key)
             if child is None and (container := self._facts.container_of(key)) is not None:
                 child = self._child_of.get(("container", container))
@@ -263,8 +264,9 @@ class PartedRun:
                     source="collector.docker_events", families=["memory", "node"], why=why, containers_missed=True
                 )
                 yield "collector.docker_events", change, part.started_ns
+        calls = self._facts.calls
         for attempt in self._parting.stray_calls:
-            call = self._facts.calls[attempt]
+            call = calls[attempt]
             ended_ns = call.ended_ns or call.started_ns
             if not call.ok and call.started_ns <= part.ended_ns and ended_ns >= part.started_ns:
                 why = "a model call of this run failed, and nothing tells which trial made it"

@@ -136,9 +136,16 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
     yield
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Says which skips failed the session."""
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """Says which skips failed the session; in CI what failed, before the details, which may push it out of sight."""
+    broken = [*terminalreporter.getreports("failed"), *terminalreporter.getreports("error")]
+    if IN_CI and broken:
+        terminalreporter.section(f"what failed ({len(broken)}); details follow", red=True)
+        for report in broken:
+            terminalreporter.line(report.nodeid)
     if FORBIDDEN_SKIPS:
         terminalreporter.section("skipped, but must run in CI (tests/allowed_skips.txt)", red=True)
         for line in FORBIDDEN_SKIPS:
             terminalreporter.line(line)
+    yield

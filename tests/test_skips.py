@@ -46,6 +46,14 @@ def test_a_skip_fails_in_ci_and_is_named_with_its_reason(repo_root: Path, tmp_pa
     assert "no moon tonight" in output or "no_such_module" in output
 
 
+def test_what_failed_is_named_before_the_details_in_ci(repo_root: Path, tmp_path: Path) -> None:
+    body = "def test_new():\n    assert not 'details'\n"
+    output = run_skipping_tests(repo_root, tmp_path, ci=True, body=body)
+    name = "test_moon.py::test_new"
+    assert output.index("what failed (1)") < output.index(name) < output.index("assert not 'details'")
+    assert output.endswith("\n1")
+
+
 def test_a_skip_on_the_list_passes_in_ci(repo_root: Path, tmp_path: Path) -> None:
     output = run_skipping_tests(repo_root, tmp_path, ci=True, allowed=r"test_moon\.py::test_skips_itself: no moon")
     assert output.endswith("\n0")

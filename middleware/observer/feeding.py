@@ -28,26 +28,38 @@ def open_link(descriptor: int) -> socket.socket:
 
 async def read_feed(link: socket.socket, journal: Journal, take: Callable[[feed.Record], Awaitable[bool]]) -> bool:
     """Read until `take` answers True (the BYE); False when the feed ended without: the relay process was killed."""
-    loop = asyncio.get_running_loop()
     decoder = feed.Decoder()
     while True:
         try:
-            chunk = await loop.sock_recv(link, READ_BYTES)
-            records = decoder.feed(chunk)
+            records = await _next(link, decoder)
         except (OSError, feed.FeedCorrupt) as error:
             journal.note(RecordIgnored(label="feed", detail=str(error)))
             return False
-        if not chunk:
+        if records is None:
             return False
-        last = False
-        for record in records:
-            try:
-                last = await take(record) or last
-            except Exception as error:  # noqa: BLE001 - one record of foreign bytes must not end the observer
-                journal.note(RecordIgnored(label=str(record.kind), detail=repr(error)))
-        if last:
+        if await _all_taken(records, journal, take):
             return True
+        del records  # the next ones may be hours away, and these hold their bytes
         await asyncio.sleep(0)  # a socket that is never empty does not let anybody else work
+
+
+async def _next(link: socket.socket, decoder: feed.Decoder) -> list[feed.Record] | None:
+    """What came whole with the next bytes; None at the end of the feed."""
+    chunk = await asyncio.get_running_loop().sock_recv(link, READ_BYTES)
+    return decoder.feed(chunk) if chunk else None
+
+
+async def _all_taken(
+    records: list[feed.Record], journal: Journal, take: Callable[[feed.Record], Awaitable[bool]]
+) -> bool:
+    """Whether the last of all was among them."""
+    last = False
+    for record in records:
+        try:
+            last = await take(record) or last
+        except Exception as error:  # noqa: BLE001 - one record of foreign bytes must not end the observer
+            journal.note(RecordIgnored(label=str(record.kind), detail=repr(error)))
+    return last
 
 
 async def send(link: socket.socket, journal: Journal, kind: feed.Kind, value: dict[str, object]) -> None:

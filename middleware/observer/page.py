@@ -29,6 +29,7 @@ class MetricsPage:
         """Listen.  A port that is taken is no reason not to observe."""
         app = web.Application()
         app.router.add_get("/metrics", self._answer)
+        app.router.add_route("*", "/{other:.*}", _elsewhere)
         runner = web.AppRunner(app, access_log=None, handle_signals=False)
         try:
             await runner.setup()
@@ -53,3 +54,10 @@ class MetricsPage:
         """Stop listening."""
         if self._runner is not None:
             await self._runner.cleanup()
+
+
+async def _elsewhere(request: web.Request) -> web.Response:
+    """Every other path or method: what there is."""
+    known = request.path == "/metrics"
+    text = "GET it\n" if known else "there is /metrics\n"
+    return web.Response(status=405 if known else 404, text=text, headers={"Allow": "GET, HEAD"} if known else None)

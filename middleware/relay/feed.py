@@ -1,10 +1,11 @@
 """Sends copies and stamps to the observer process, and never makes anybody wait for it.
 
-In: records of `wire/feed.py` from the engine and the supervisor.  Out: one byte stream on a non-blocking
-unix socket, handed over about every 2 ms or as soon as 64 KiB are waiting.  The queue is bounded in bytes:
-when it is full, body bytes go first (an empty record with `Flag.DROPPED` and the count stays), control
-records live on a reserve, and what finds no room at all is counted in a LOST record.  Nothing here raises
-into the engine.  When the observer dies `on_dead` is called once; `attach` gives a new socket.
+In: records of `wire/feed.py` from the engine and the supervisor.  Out: one byte stream on a non-blocking unix
+socket, handed over about every 2 ms or as soon as 64 KiB are waiting.  The queue is bounded in bytes: when it
+is full, body bytes go first (an empty record with `Flag.DROPPED` and the count stays), control records live on
+a reserve, and what finds no room at all is counted in a LOST record.  What the socket does not take lies in a
+`backlog.py`, off the heap.  Nothing here raises into the engine.  When the observer dies `on_dead` is called
+once; `attach` gives a new socket.
 
 `LoopLag` is the relay's suspicion against itself: how late its own loop woke.
 """
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from time import monotonic_ns
 from typing import Final
 
+from fairtrial.middleware.relay.backlog import Backlog
 from fairtrial.middleware.wire.feed import HEAD, MAX_PAYLOAD, Flag, Kind, json_bytes, parts_of_whole
 
 FLUSH_S: Final = 0.002
@@ -79,6 +81,8 @@ class FeedSender:
         self._sock: socket.socket | None = None
         self._queue: list[bytes] = []
         """Head and payload of each record in turn, never parted."""
+        self._backlog = Backlog()
+        """What came before the queue."""
         self._waiting = 0
         self._left = 0
         """How much was waiting after the last hand-over."""
@@ -238,6 +242,9 @@ class FeedSender:
     def _schedule(self) -> None:
         """Hand over in `FLUSH_S`, at the end of this turn of the loop, or now: by how much has come since the last."""
         if self._sock is None:
+            if self._waiting - self._left >= _BATCH_BYTES:
+                self._set_aside()
+                self._left = self._waiting
             return
         if self._loop is None:
             try:
@@ -292,6 +299,8 @@ class FeedSender:
             self._died()
         except Exception:  # noqa: BLE001 - observing fails open
             self.stats.swallowed += 1
+        if self._writing or self._sock is None:
+            self._set_aside()
         self._left = self._waiting
         self._next_look = self._left + FLUSH_BYTES
 
@@ -301,8 +310,10 @@ class FeedSender:
             return
         if self._lost_records and self._waiting < self._limit:
             self._say_lost()
-        while self._partial is not None or self._queue:
+        while self._partial is not None or self._backlog or self._queue:
             batch: Sequence[bytes | memoryview]
+            if self._partial is None and self._backlog:
+                self._partial, self._partial_records = self._backlog.take()
             if self._partial is not None:
                 batch, size = (self._partial,), len(self._partial)
             else:
@@ -334,13 +345,31 @@ class FeedSender:
         if len(queue) <= _BATCH_PIECES and self._waiting <= _BATCH_BYTES:
             self._queue = []
             return queue, self._waiting
+        pieces, size = self._batch()
+        batch = queue[:pieces]
+        del queue[:pieces]
+        return batch, size
+
+    def _batch(self) -> tuple[int, int]:
+        """How many pieces from the queue's begin are a batch, and their bytes."""
+        queue = self._queue
         size = pieces = 0
         while pieces < len(queue) and pieces < _BATCH_PIECES and size < _BATCH_BYTES:
             size += len(queue[pieces]) + len(queue[pieces + 1])
             pieces += 2
-        batch = queue[:pieces]
-        del queue[:pieces]
-        return batch, size
+        return pieces, size
+
+    def _set_aside(self) -> None:
+        """Nobody takes them now: full batches leave the queue, and with it the heap."""
+        queued = self._waiting - self._backlog.waiting_bytes - (0 if self._partial is None else len(self._partial))
+        while queued >= _BATCH_BYTES or len(self._queue) >= _BATCH_PIECES:
+            pieces, size = self._batch()
+            try:
+                self._backlog.put(self._queue[:pieces], size, pieces // 2)
+            except OSError:  # no mapping is to be had: it waits where it is
+                return
+            del self._queue[:pieces]
+            queued -= size
 
     def _want_write(self, sock: socket.socket) -> None:
         if self._writing:
@@ -367,7 +396,7 @@ class FeedSender:
         while True:
             self.flush_now()
             sock = self._sock
-            if sock is None or (not self._queue and self._partial is None):
+            if sock is None or not (self._queue or self._backlog or self._partial is not None):
                 return sock is not None
             left = deadline - time.monotonic()
             if left <= 0 or not select.select((), (sock,), (), left)[1]:
@@ -381,6 +410,7 @@ class FeedSender:
             self._collect()
         self.detach()
         self._queue.clear()
+        self._backlog.clear()
 
 
 def suspended_ns() -> int:

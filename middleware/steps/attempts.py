@@ -92,7 +92,9 @@ class FoldedCall:
 
     @property
     def request(self) -> RequestFacts:
-        return self.attempts[-1].request
+        """Of the last attempt whose body came."""
+        requests = (attempt.request for attempt in reversed(self.attempts))
+        return next((each for each in requests if not _bodiless(each)), self.attempts[-1].request)
 
     @property
     def reply(self) -> ReplyFacts:
@@ -174,8 +176,8 @@ def fold(attempts: Iterable[SeenAttempt]) -> list[FoldedCall]:
             calls.append(call)
             _note_twin(call, [c for key in keys if key[0] == "body" for c in recent.get(key, [])])
         for key in keys:
-            if key[0] == "head" and not _bodiless(call.attempts[-1].request):
-                continue  # what was read is compared by what it says
+            if key[0] == "head" and not (_bodiless(attempt.request) or _unanswered(attempt)):
+                continue  # what was read and answered is compared by what it says
             known = recent.setdefault(key, [])
             if not any(call is other for other in known):
                 known.append(call)
@@ -219,7 +221,7 @@ def _keys(attempt: SeenAttempt) -> list[tuple[Hashable, ...]]:
         keys.append(("body", *scope, body))
     if request.message_digests:
         keys.append(("turn", *scope, request.history_len, request.message_digests[-1]))
-    if _bodiless(request) or (request.retry_count or 0) > 0:
+    if _bodiless(request) or (request.retry_count or 0) > 0 or _unanswered(attempt):
         keys.append(("head", attempt.facts.method, attempt.facts.path))
     return keys
 
@@ -227,6 +229,11 @@ def _keys(attempt: SeenAttempt) -> list[tuple[Hashable, ...]]:
 def _bodiless(request: RequestFacts) -> bool:
     """The connection was lost (an upstream that is not there) before the client had sent its body."""
     return not request.message_digests and (request.body_digest or request.raw_digest) is None
+
+
+def _unanswered(attempt: SeenAttempt) -> bool:
+    """It failed before any reply: the client's next one may fail before its body is there."""
+    return attempt.outcome not in {"ok", None} and attempt.reply.status is None
 
 
 def _continues(call: FoldedCall, attempt: SeenAttempt) -> bool:
@@ -241,8 +248,8 @@ def _continues(call: FoldedCall, attempt: SeenAttempt) -> bool:
     body = one.body_digest or one.raw_digest
     if body is not None and body == (other.body_digest or other.raw_digest):
         return True
-    if _bodiless(one):
-        # Nothing of it was read but its head: the client's own counter, one higher and at once, is what is left.
+    if _bodiless(one) or _bodiless(other):
+        # Nothing of one was read but its head: the client's own counter, one higher and at once, is what is left.
         if (other.retry_count or 0) != (one.retry_count or 0) + 1 or last.reply.status is not None:
             return False
     elif not same_history(one, other):
@@ -270,6 +277,8 @@ def changes(before: RequestFacts, after: RequestFacts) -> list[str]:
 def _note_change(call: FoldedCall, attempt: SeenAttempt) -> None:
     """What the client gave up on this retry, in the order in which it was given up."""
     before, after = call.attempts[-1].request, attempt.request
+    if _bodiless(before) or _bodiless(after):
+        return
     found = changes(before, after)
     digests = (before.body_digest, after.body_digest)
     if not found and None not in digests and digests[0] != digests[1]:
@@ -288,8 +297,8 @@ def call_record(call: FoldedCall, role: CallRole, kin: Lineage = MAIN_AGENT) -> 
         dialect=facts.dialect,
         provider=facts.provider,
         upstream_host=facts.upstream_host,
-        model=reply.model or facts.request.model,
-        stream=facts.request.stream,
+        model=reply.model or call.request.model,
+        stream=call.request.stream,
         outcome=last.outcome,
         ttft=facts.first_token,
         duration=None if ended is None else round((ended - call.started_wall_ns) / 1e9, 6),
@@ -310,7 +319,7 @@ def call_record(call: FoldedCall, role: CallRole, kin: Lineage = MAIN_AGENT) -> 
         concurrent_duplicate=call.concurrent_duplicate,
         agent=kin.agent,
         parent_agent=kin.parent,
-        body_digest=facts.request.body_digest,
+        body_digest=call.request.body_digest,
         spawned_by=kin.spawned_by,
         container_id=facts.container_id,
         attempts=[

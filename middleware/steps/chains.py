@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairtrial.middleware.core.observations import RequestFacts
+from fairtrial.middleware.steps.call_log import CallFacts
 from fairtrial.middleware.steps.identity import extends, same_history
-from fairtrial.middleware.steps.run_facts import CallFacts
 
 Opening = tuple[str | None, str | None, str | None]
 """(system prompt, tools, first words), as digests."""

@@ -32,8 +32,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from fairtrial.middleware.core.names import AGENT, ENVIRONMENT, project_of
+from fairtrial.middleware.steps.call_log import CallFacts
 from fairtrial.middleware.steps.chains import chains
-from fairtrial.middleware.steps.run_facts import OWN, AskedFor, BoxFacts, CallFacts, RunFacts
+from fairtrial.middleware.steps.run_facts import OWN, AskedFor, BoxFacts, RunFacts
 from fairtrial.middleware.steps.units import (
     Group,
     Unit,
@@ -106,6 +107,8 @@ class _Parter:
         self._strays: dict[str, str] = {}
 
     def part(self) -> Parting | None:
+        if not self._named and len(self._boxes) < 2 and not self._facts.told.placed:
+            return None  # nothing that `_worth_it` looks for, and no need to unpack every call for it
         calls = sorted(self._facts.calls.values(), key=lambda each: (each.started_ns, each.attempt))
         if not self._worth_it(calls):
             return None

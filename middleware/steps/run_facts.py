@@ -8,7 +8,7 @@ ids by which things are told apart.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -29,13 +29,12 @@ from fairtrial.middleware.core.observations import (
     MutationSeen,
     Observation,
     OomKill,
-    ReplyFacts,
-    RequestFacts,
-    Sender,
     TrialStarted,
     Value,
     decode,
 )
+from fairtrial.middleware.steps.call_log import CallFacts, CallLog
+from fairtrial.middleware.steps.row_log import Row, RowLog
 from fairtrial.middleware.steps.steady import Clock
 from fairtrial.middleware.steps.words import word_about
 
@@ -53,30 +52,6 @@ _EVERYBODYS: Final = (DoorState, CoverageChanged, GapSeen, MutationSeen)
 Key = tuple[str, str]
 """("call" | "container" | "exec" | "named" | "word", id): what a row belongs to.  Of a word: of whom it
 was said."""
-Row = tuple[str, int]
-"""(source id, number)."""
-
-
-@dataclass(slots=True, kw_only=True)
-class CallFacts:
-    """One attempt of a model call; wall ns."""
-
-    attempt: str
-    started_ns: int
-    ended_ns: int | None = None
-    request: RequestFacts
-    reply: ReplyFacts | None = None
-    ok: bool = False
-    container: str | None = None
-    """Where it came from, by the engine's word."""
-    named: str | None = None
-    sender: Sender | None = None
-    """The process that made it, by the kernel's word; None: not seen, or none of the run's."""
-
-    @property
-    def chat(self) -> bool:
-        """It asks a model for a turn."""
-        return self.request.operation == "chat"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -113,7 +88,8 @@ class RunFacts:
 
     root: str
     started: tuple[Observation, TrialStarted] | None = None
-    calls: dict[str, CallFacts] = field(default_factory=dict[str, CallFacts])
+    told: CallLog = field(default_factory=CallLog)
+    """Of model calls."""
     boxes: dict[str, BoxFacts] = field(default_factory=dict[str, BoxFacts])
     ran: list[RanFacts] = field(default_factory=list[RanFacts])
     execs: dict[str, str] = field(default_factory=dict[str, str])
@@ -125,7 +101,8 @@ class RunFacts:
     gone_ns: dict[str, int] = field(default_factory=dict[str, int])
     kills: dict[str, int] = field(default_factory=dict[str, int])
     """container id -> kills that its own counter showed."""
-    rows: dict[Key, list[Row]] = field(default_factory=dict[Key, list[Row]])
+    others: RowLog[Key] = field(default_factory=RowLog[Key])
+    """The rows that belong to no call."""
     everybodys: list[Observation] = field(default_factory=list[Observation])
     """Doors, coverage, gaps and mutations that concern no container in particular."""
     unplaced_kills: list[Observation] = field(default_factory=list[Observation])
@@ -137,9 +114,20 @@ class RunFacts:
     _clock: Clock | None = None
 
     @property
+    def calls(self) -> Mapping[str, CallFacts]:
+        """Attempt → what is known of it."""
+        return self.told.calls
+
+    def rows(self) -> Iterator[tuple[Key, Sequence[Row]]]:
+        """The rows in the store, by what they belong to."""
+        yield from self.others.rows()
+        for attempt, rows in self.told.rows().items():
+            yield ("call", attempt), rows
+
+    @property
     def words(self) -> dict[str, int]:
         """Name of a trial → how many words of the control API bear it; "": of the run itself."""
-        return {name: len(rows) for (kind, name), rows in self.rows.items() if kind == "word"}
+        return {name: count for (kind, name), count in self.others.counts().items() if kind == "word"}
 
     @property
     def named(self) -> bool:
@@ -166,7 +154,8 @@ class RunFacts:
             case HostCounters():
                 self._host(observation)
             case AttemptStarted() | AttemptEnded():
-                self._call(observation, value)
+                self._row_count += 1
+                self.told.take(observation, value)
             case KernelOomKill() if value.container_id in {None, OWN}:
                 self.unplaced_kills.append(observation)
             case _ if isinstance(value, _EVERYBODYS) and _container(observation, value) is None:
@@ -174,13 +163,13 @@ class RunFacts:
             case _:
                 self._box(observation, value)
         if (
-            len(self.calls) > MAX_CALLS
+            self.told.more_than(MAX_CALLS)
             or self._row_count > MAX_ROWS
             or len(self.everybodys) + len(self.unplaced_kills) > MAX_SHARED
         ):
             self.too_many = True
-            self.calls.clear()
-            self.rows.clear()
+            self.told = CallLog()
+            self.others = RowLog()
 
     def over_ns(self, container: str) -> int | None:
         """When a container was gone for good; None while it lives, or lived again."""
@@ -217,26 +206,6 @@ class RunFacts:
             return self.execs.get(text)
         bearers = [box.id for box in self.boxes.values() if box.name == text]
         return bearers[0] if kind == "named" and len(bearers) == 1 else None
-
-    def _call(self, observation: Observation, value: AttemptStarted | AttemptEnded) -> None:
-        self._keep(("call", value.attempt), observation)
-        known = self.calls.get(value.attempt)
-        if known is None:
-            known = self.calls[value.attempt] = CallFacts(
-                attempt=value.attempt,
-                started_ns=observation.wall_ns if isinstance(value, AttemptStarted) else value.started_wall_ns,
-                request=_slim(value.request),
-                container=value.container_id,
-                named=value.named,
-            )
-        if isinstance(value, AttemptEnded):
-            reply = ReplyFacts(
-                tool_calls=value.reply.tool_calls,
-                text_digest=value.reply.text_digest,
-                typed_digests=value.reply.typed_digests,
-            )
-            known.sender = value.sender if value.sender is not None and value.sender.pid else None
-            known.ended_ns, known.reply, known.ok = observation.wall_ns, reply, value.outcome == "ok"
 
     def _host(self, observation: Observation) -> None:
         if observation.value.get("oom_kill") is None:
@@ -289,30 +258,7 @@ class RunFacts:
 
     def _keep(self, key: Key, observation: Observation) -> None:
         self._row_count += 1
-        self.rows.setdefault(key, []).append((sys.intern(observation.source_id), observation.seq))
-
-
-def _slim(request: RequestFacts) -> RequestFacts:
-    """What tells conversations apart; digests that come again and again are kept once."""
-    return RequestFacts(
-        operation=sys.intern(request.operation),
-        history_len=request.history_len,
-        assistant_turns=request.assistant_turns,
-        has_tools=request.has_tools,
-        tools_digest=_once(request.tools_digest),
-        system_digest=_once(request.system_digest),
-        first_user_digest=_once(request.first_user_digest),
-        message_digests=[sys.intern(each) for each in request.message_digests],
-        last_assistant_digest=_once(request.last_assistant_digest),
-        tool_result_ids=[sys.intern(each) for each in request.tool_result_ids],
-        session=_once(request.session),
-        agent=_once(request.agent),
-        parent_agent=_once(request.parent_agent),
-    )
-
-
-def _once(text: str | None) -> str | None:
-    return None if text is None else sys.intern(text)
+        self.others.add(key, observation.source_id, observation.seq)
 
 
 def _container(observation: Observation, value: Value) -> str | None:

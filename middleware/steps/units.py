@@ -13,9 +13,10 @@ from itertools import pairwise
 from typing import Final
 
 from fairtrial.middleware.core.commands import MAX_TYPED
+from fairtrial.middleware.steps.call_log import CallFacts
 from fairtrial.middleware.steps.chains import Chain, Scaffold, scaffold
 from fairtrial.middleware.steps.identity import SPAWNS
-from fairtrial.middleware.steps.run_facts import AskedFor, CallFacts
+from fairtrial.middleware.steps.run_facts import AskedFor
 
 _READ_NS: Final = 2_000_000
 """A client acts on a reply a moment before its end was stamped, or sends a request while its command's start passes."""

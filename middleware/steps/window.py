@@ -156,7 +156,7 @@ class Windows:
         before = container.readings[opening][1] if opening >= 0 else _baseline(container, inside, begin)
         after = inside[-1] if inside else _UNREAD
         events = container.by_step.get(step, [])
-        peak, kind = _peak(before, inside)
+        peak, kind = _peak(*_in_one_cgroup(container, before, inside))
         seen = container.seen
         return ContainerUse(
             id=container.id,
@@ -255,6 +255,20 @@ def _last(
         if isinstance(value, int):
             return value
     return None
+
+
+def _in_one_cgroup(
+    container: ContainerFacts, before: CgroupReading, inside: list[CgroupReading]
+) -> tuple[CgroupReading, list[CgroupReading]]:
+    """The command may move out of the cgroup in which it was started: then only what was read of the last one counts,
+    told by its limit, for the peak of the one beside the limit of the other is neither's."""
+    limit = _last(inside, "memory_limit")
+    if container.id != "own" or limit is None:
+        return before, inside
+    return (
+        before if before.memory_limit == limit else _UNREAD,
+        [reading for reading in inside if reading.memory_limit == limit],
+    )
 
 
 def _peak(before: CgroupReading, inside: list[CgroupReading]) -> tuple[int | None, PeakKind | None]:

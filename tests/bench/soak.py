@@ -2,7 +2,8 @@
 
 `python -m tests.bench soak`.  TLS upstream, four streams per connection, a fifth as many that the client cuts in the
 middle.  Counted are sockets, descriptors and threads (from /proc), tasks and objects of ours (by `probe/`, inside the
-processes, after a full collection), connections at the upstream, and attempts in the record and at the collector.
+processes, after a full collection), connections at the upstream, and attempts in the record and at the collector.  At
+last the observer stands still for a while: what the relay keeps for it must be gone again when it has caught up.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -31,6 +34,8 @@ EACH: Final = 4
 CUT_EACH: Final = 5
 """After so many batches one of cut streams."""
 WARM: Final = 0.2
+STALLED: Final = 0.3
+"""So much of the soak again while the observer stands still: less than the feed keeps before it drops."""
 FLAT_MB: Final = 4.0
 """What may come from the allocator alone."""
 GROWN: Final = 150
@@ -49,6 +54,14 @@ class Census:
     descriptors: int
     threads: int
     objects: dict[str, int]
+    free_mb: float | None
+    """Of `rss_mb` at most: what the C library did not give back."""
+
+    @property
+    def resident(self) -> str:
+        """For people."""
+        free = "" if self.free_mb is None else f" ({self.free_mb:.1f} of it free)"
+        return f"{self.rss_mb:.1f}{free}"
 
     @property
     def tasks(self) -> int:
@@ -65,7 +78,10 @@ def census(process: Process, probes: Path) -> Census:
         said = b""
         while piece := asking.recv(1 << 20):
             said += piece
-    return Census(rss_mb, process.sockets(), len(process.descriptors()), process.threads(), json.loads(said))
+    found = json.loads(said)
+    free_bytes = found["free_bytes"]
+    free_mb = None if free_bytes is None else free_bytes / (1 << 20)
+    return Census(rss_mb, process.sockets(), len(process.descriptors()), process.threads(), found["objects"], free_mb)
 
 
 def rows(*, quick: bool = False) -> Iterator[Row]:
@@ -88,6 +104,16 @@ async def _soak(run: Run, count: int) -> Counter[str]:
     return done
 
 
+async def _stalled(run: Run, count: int) -> tuple[Counter[str], float]:
+    """So many streams while the observer is stopped; the megabytes of the relay at its end."""
+    os.kill(run.observer.pid, signal.SIGSTOP)
+    try:
+        done = await _soak(run, count)
+        return done, run.relay.rss_mb()
+    finally:
+        os.kill(run.observer.pid, signal.SIGCONT)
+
+
 async def _measured(count: int) -> list[Row]:
     async with Upstreams() as ups:
         probes = ups.folder / "probes"
@@ -101,13 +127,20 @@ async def _measured(count: int) -> list[Row]:
             soaked = await _soak(run, count - int(count * WARM))
             await _quiet(run, before)
             after = [census(process, probes) for process in run.processes]
+            stalled, highest_mb = await _stalled(run, int(count * STALLED))
+            caught_up_mb = await _caught_up(run, before, after[0].rss_mb)
             left = ups.behind(tls=True).open
             record = await asyncio.to_thread(run.finish, 120.0)
             spans = ups.collector.ask()
     found = left_behind(before, warm, after, f"the last {soaked.total()} streams")
-    wanted, ended = done + soaked, outcomes(record)
+    wanted, ended = done + soaked + stalled, outcomes(record)
     total = wanted.total()
     found += [
+        Row(
+            what=f"relay: memory left of {stalled.total()} streams for which the observer stood still", unit="MB",
+            value=caught_up_mb - after[0].rss_mb, budget=FLAT_MB,
+            how=f"{after[0].rss_mb:.1f} before, {highest_mb:.1f} when it went on, {caught_up_mb:.1f} after",
+        ),
         Row(what="connections left at the upstream", value=left, unit="", budget=0),
         Row(
             what="attempts in the record that ended as they did", value=(wanted & ended).total(), unit="", budget=total,
@@ -132,7 +165,7 @@ def left_behind(before: list[Census], warm: list[Census], after: list[Census], o
         found += [
             Row(
                 what=f"{name}: memory grown over {over}", unit="MB", value=last.rss_mb - then.rss_mb, budget=FLAT_MB,
-                how=f"{first.rss_mb:.1f} at first, {then.rss_mb:.1f} warm, {last.rss_mb:.1f} at the end",
+                how=f"{first.resident} at first, {then.resident} warm, {last.resident} at the end",
             ),
             Row(what=f"{name}: sockets left", value=last.sockets - base.sockets, unit="", budget=0),
             Row(
@@ -147,6 +180,20 @@ def left_behind(before: list[Census], warm: list[Census], after: list[Census], o
             ),
         ]  # fmt: skip
     return found
+
+
+async def _caught_up(run: Run, before: list[Census], least_mb: float) -> float:
+    """The megabytes of the relay when nothing waits in it any more, or after 20 s.
+
+    On a busy machine an observer that gets no core for a moment looks as if it had nothing left to do.
+    """
+    end_s = time.monotonic() + 20.0
+    while True:
+        await _quiet(run, before)
+        relay_mb = run.relay.rss_mb()
+        if relay_mb - least_mb < FLAT_MB / 2 or time.monotonic() > end_s:
+            return relay_mb
+        await asyncio.sleep(0.1)
 
 
 async def _quiet(run: Run, before: list[Census]) -> None:

@@ -64,13 +64,15 @@ def test_a_mount_point_that_became_a_link_leads_nowhere(tmp_path: Path) -> None:
     it.close()
 
 
-@pytest.mark.parametrize("free, told", [(1 << 20, True), (4 << 20, False)])
+@pytest.mark.parametrize(
+    "fs_type, free, told", [("overlay", 1 << 20, True), ("overlay", 4 << 20, False), ("tmpfs", 1 << 20, False)]
+)
 def test_a_disk_that_still_tells_of_a_folio_is_full(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, told: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fs_type: str, free: int, told: bool
 ) -> None:
     """As ext4 of 96 MiB stands when a write of 1 MiB was refused: 86 487 blocks of 1 KiB."""
     kept = Kept()
-    it = probe(process(tmp_path, line("/", "overlay")), kept)
+    it = probe(process(tmp_path, line("/", fs_type)), kept)
     it.look()
     room = os.statvfs_result((1024, 1024, 86_487, free >> 10, free >> 10, 24_576, 24_166, 24_166, 0, 255))
     monkeypatch.setattr(os, "fstatvfs", lambda _: room)

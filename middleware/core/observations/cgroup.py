@@ -98,7 +98,7 @@ class PidsHit(Value, frozen=True, kw_only=True):
 
 
 class DiskFull(Value, frozen=True, kw_only=True):
-    """A file system of a container has no room left: less than 1/32 of it and 4 MiB, or no inode.
+    """A file system of a container has no room left: less than 1/32 of it (tmpfs: 1/100) and 4 MiB, or no inode.
 
     Written once when it becomes so and again when it had room in between; `at_start`: it was so when the container was
     first looked at.  `layer_bytes` is what the container itself holds there: its own layer for the root file system,

@@ -1,8 +1,8 @@
 """Lets the soak count what lives in the relay's and the observer's process; found by Python through PYTHONPATH.
 
-In: `FAIRTRIAL_BENCH_PROBE`, a folder.  Out: a unix socket `<pid>` there; whoever connects gets a JSON object, class
-name → how many objects of it live, after a full collection.  The thread takes no signal: the run process waits for
-them in its own way.
+In: `FAIRTRIAL_BENCH_PROBE`, a folder.  Out: a unix socket `<pid>` there; whoever connects gets a JSON object:
+`objects`, class name → how many of it live, after a full collection; `free_bytes`, what the C library holds and nobody
+uses (null where it does not tell).  The thread takes no signal: the run process waits for them in its own way.
 """
 
 from __future__ import annotations
@@ -10,6 +10,22 @@ from __future__ import annotations
 import os
 
 _OURS = ("fairtrial.", "asyncio", "_asyncio", "uvloop", "socket", "ssl", "_ssl", "opentelemetry.sdk.trace")
+
+
+def _free_bytes() -> int | None:
+    """What was freed below something that is still in use, and so stays resident.  **Source:** mallinfo(3)."""
+    import ctypes
+
+    class Mallinfo2(ctypes.Structure):
+        names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+        _fields_ = [(name, ctypes.c_size_t) for name in names.split()]
+
+    try:
+        mallinfo2 = ctypes.CDLL(None).mallinfo2
+    except AttributeError:  # no glibc, or one before 2.33
+        return None
+    mallinfo2.restype = Mallinfo2
+    return int(mallinfo2().fordblks)
 
 
 def _serve(path: str) -> None:
@@ -32,7 +48,7 @@ def _serve(path: str) -> None:
             module = kind.__module__
             if isinstance(module, str) and module.startswith(_OURS):
                 counts[f"{module}.{kind.__qualname__}"] += 1
-        asker.sendall(json.dumps(counts).encode())
+        asker.sendall(json.dumps({"objects": counts, "free_bytes": _free_bytes()}).encode())
         asker.close()
 
 

@@ -78,12 +78,6 @@ def _api(setup: Setup, steps: Sequence[Step], **more: Any) -> Iterator[Scenario]
 def _mini(setup: Setup) -> Iterator[Scenario]:
     good = (shell("echo hello > hello.txt; cat hello.txt", text="I will write it."), DONE)
     yield _row(setup, Kind.PASS, steps=good)
-    if setup.where == "local" and setup.api != "chat":
-        for kind in (Kind.MODEL, Kind.CHILD, Kind.HARNESS):
-            yield _no(setup, kind, "the kind of API plays no part in it: see Chat Completions, local")
-        yield _no(setup, Kind.VERIFIER, "mini has no verifier")
-        yield from _api(setup, good)
-        return
     yield _row(setup, Kind.MODEL, "the step limit", steps=(shell("ls /"), shell("ls /tmp")), step_limit=2)
     greedy = (shell(GREEDY), DONE)
     if setup.where == "docker":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 from collections.abc import Iterator
@@ -83,6 +84,26 @@ async def test_a_feed_that_never_pauses_lets_others_work(pair: Pair, journal: Jo
     assert await read_feed(ours, journal, take)
     worker.cancel()
     assert worked > 400
+
+
+async def test_no_record_is_kept_while_it_waits_for_the_next(pair: Pair, journal: Journal) -> None:
+    ours, theirs = pair
+    read = 0
+
+    async def take(record: feed.Record) -> bool:
+        nonlocal read
+        read += 1
+        return record.kind == Kind.BYE
+
+    reading = asyncio.get_running_loop().create_task(read_feed(ours, journal, take), name="reading")
+    theirs.sendall(b"".join(feed.encode(Kind.NOTE, b"{}", conn=4711) for _ in range(100)))
+    while read < 100:
+        await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not [each for each in gc.get_objects() if isinstance(each, feed.Record) and each.conn == 4711]
+    theirs.sendall(feed.encode(Kind.BYE, b"{}"))
+    assert await reading
 
 
 async def test_a_relay_that_is_gone_is_noted_not_raised(pair: Pair, journal: Journal) -> None:

@@ -70,3 +70,13 @@ async def test_a_port_that_is_taken_is_trouble_and_no_exception(port: int) -> No
         await made.page.open("127.0.0.1", port)
         assert made.page.trouble is not None and str(port) in made.page.trouble
         await made.page.close()
+
+
+@pytest.mark.parametrize(
+    "method, path, status, text", [("GET", "/", 404, "there is /metrics\n"), ("POST", "/metrics", 405, "GET it\n")]
+)
+async def test_what_is_not_there_says_what_is(page: Page, method: str, path: str, status: int, text: str) -> None:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        answer = await client.request(method, httpx.URL(page.url).join(path))
+    assert (answer.status_code, answer.text) == (status, text)
+    assert page.refreshed == 0

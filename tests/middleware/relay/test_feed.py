@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import socket
+import sys
 import time
 
 import pytest
@@ -325,6 +326,50 @@ async def test_more_records_than_one_call_takes_arrive_in_order() -> None:
     feed.attach(near)
     records = await until(far, Decoder(), 3000)
     assert [(record.msg, len(record.payload)) for record in records] == [(n, n % 300) for n in range(3000)]
+    assert feed.waiting_bytes == 0
+    feed.close()
+    far.close()
+
+
+@pytest.mark.parametrize("somebody", [True, False], ids=["slow reader", "no reader"])
+async def test_what_waits_for_a_reader_is_no_crowd_of_objects_and_arrives_in_order(somebody: bool) -> None:
+    """Small objects between those of the traffic would keep the heap as high as the backlog was, once it is gone."""
+    near, far = pair()
+    feed = FeedSender(near if somebody else None, limit_bytes=1 << 26)
+    before = sys.getallocatedblocks()
+    for number in range(60_000):
+        feed.record(Kind.RESPONSE_DATA, b"%0400d" % number, conn=1, msg=number, t_ns=1)
+    assert feed.waiting_bytes > 6_000_000
+    assert sys.getallocatedblocks() - before < 10_000
+    if not somebody:
+        feed.attach(near)
+    records = await until(far, Decoder(), 60_000)
+    assert [(record.msg, int(record.payload)) for record in records] == [(n, n) for n in range(60_000)]
+    assert (feed.waiting_bytes, feed.stats.lost_records) == (0, 0)
+    feed.close()
+    far.close()
+
+
+async def test_of_a_backlog_only_what_was_in_hand_is_lost_with_its_reader() -> None:
+    near, far = pair()
+    feed = FeedSender(near, limit_bytes=1 << 26)
+    count = 40_000
+    for number in range(count):
+        feed.record(Kind.RESPONSE_DATA, bytes(400), conn=1, msg=number, t_ns=1)
+    heard = len(drain(far, Decoder()))
+    far.close()
+    feed.flush_now()
+    assert not feed.attached
+    near, far = pair()
+    feed.attach(near)
+    decoder, records = Decoder(), list[Record]()
+    while not any(record.kind == Kind.LOST for record in records):  # it is the last: it was told when all else waited
+        records += await until(far, decoder, 1)
+    numbers = [record.msg for record in records if record.kind != Kind.LOST]
+    (lost,) = (record.json() for record in records if record.kind == Kind.LOST)
+    assert numbers == list(range(numbers[0], count))
+    assert lost["records"] == feed.stats.lost_records
+    assert 0 <= numbers[0] - heard <= feed.stats.lost_records < 1024
     assert feed.waiting_bytes == 0
     feed.close()
     far.close()

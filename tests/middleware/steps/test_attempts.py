@@ -125,6 +125,18 @@ def test_a_retry_of_an_attempt_whose_body_never_came_is_told_by_the_clients_coun
     assert len(call.attempts) == 3
 
 
+@pytest.mark.parametrize("bare", [(1,), (2,), (0, 2), (1, 2), (0, 1, 2)])
+def test_whichever_of_the_bodies_never_came_the_counter_makes_them_one_call(bare: tuple[int, ...]) -> None:
+    """An upstream that is not there: whether a body is read before the dial has failed is a matter of microseconds."""
+    told = Story()
+    for count in range(3):
+        came: dict[str, Any] = {"session": None, **BARE} if count in bare else {}
+        told.attempt(turns=0, outcome="error", reply=ReplyFacts(), retry_count=count, **came)
+    (call,) = folded(told)
+    assert (len(call.attempts), call.fell_back) == (3, [])
+    assert (call.request.history_len is None) == (bare == (0, 1, 2)), "told by an attempt whose body came"
+
+
 @pytest.mark.parametrize("count", [None, 0, 2])
 def test_without_the_next_count_an_attempt_whose_body_never_came_stands_alone(count: int | None) -> None:
     told = Story()

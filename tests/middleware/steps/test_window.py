@@ -80,6 +80,18 @@ def test_the_peak_says_how_it_is_known(
     assert (row.memory_peak, row.memory_peak_kind) == expected
 
 
+@pytest.mark.parametrize("outer", [None, 8 << 30])
+def test_the_peak_of_a_cgroup_that_the_command_left_is_not_told_beside_the_limit_of_another(outer: int | None) -> None:
+    told = Story().begin()
+    told.attempt(turns=0, advance=False)
+    told.s += 0.1
+    told.read("change", container="own", memory_peak=1 << 30, memory_peak_kind="at_most", memory_limit=outer)
+    told.s += 1
+    told.read("end", container="own", memory_peak=90 << 20, memory_peak_kind="at_most", memory_limit=96 << 20)
+    (row,) = uses(told)[0]
+    assert (row.memory_peak, row.memory_limit, row.memory_peak_kind) == (90 << 20, 96 << 20, "at_most")
+
+
 def test_the_hosts_steal_is_shared_by_the_steps_containers() -> None:
     told = Story().begin().box()
     told.tell(HostCounters(steal_s=1.0))
