@@ -4,6 +4,7 @@ Recognises: a moved kill counter of a container's own cgroup, a kernel record, o
 event per container and step; main process or child, also when the command hid it behind exit code 0; a kill of the
 whole node (`node.oom`); steps that ran in a box whose memory was still held by what an earlier step had written to
 tmpfs or locked (`container.oom_residual`, or the same event when the writer's step was itself struck).
+A limit that was lowered while the trial ran leaves it open whose doing the kill was.
 What it did to the trial is `oom_standing.py`'s, who was killed `oom_victims.py`'s.  Whose demand it was stays open
 (`suspected`) but for what `oom_demand.py` proves and what `oom_whose.py` knows of verifiers and oracles.  Other trials'
 peaks are `across_rules.py`'s to look at; a replay has no source yet.
@@ -33,7 +34,14 @@ from fairtrial.middleware.attribution.rules.oom_demand import (
     parent_that_was_full,
     within_floor,
 )
-from fairtrial.middleware.attribution.rules.oom_readings import evidence_of, hidden_by, limit_of, peak_of, placed_in
+from fairtrial.middleware.attribution.rules.oom_readings import (
+    evidence_of,
+    hidden_by,
+    limit_of,
+    lowered_from,
+    peak_of,
+    placed_in,
+)
 from fairtrial.middleware.attribution.rules.oom_residual import OPEN, Fill, Levels, with_spoiled
 from fairtrial.middleware.attribution.rules.oom_standing import after_last_word, standing_of
 from fairtrial.middleware.attribution.rules.oom_victims import (
@@ -51,6 +59,8 @@ from fairtrial.middleware.core.records import Blame, Grade, PhaseName, Question,
 
 _OVER: Final = 1.05
 """No cgroup grows beyond its limit; readings differ by the counters' batches."""
+
+_LOWERED: Final = "Find out what lowered it: a command of the model's that reaches the engine can."
 
 _SKIPPED: Final = frozenset({PhaseName.TEARDOWN, PhaseName.BUILD})
 
@@ -150,6 +160,10 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: Fill 
     if unasked is not None:
         demand = unasked.demand if demand == OPEN else demand
         other = replace(unasked, advice=fill(cause.advice, given)) if node_wide else unasked
+    before = None if from_above or standing is not Standing.TERMINAL else lowered_from(container, limit)
+    lowered = before is not None and blame is Blame.INFRA and best is Grade.SUSPECTED
+    if lowered:
+        demand, other = f"That limit was {size(before)} when the container was first seen, and was lowered since.", None
     template = cause.template if group.step is not None else cause.template.replace(" in step {step}", "")
     if group.step is None:
         template = template.replace("because", f"during {group.phase.value} because")
@@ -181,9 +195,12 @@ def _event(ctx: Context, container: ContainerCase, group: KillGroup, full: Fill 
         ended_or_distorted=ended,
         outcome_differs=differs,
         sentence=f"{sentence} {demand}".strip(),
-        advice=_advice(cause.advice, given, best=best, blame=blame, other=other),
+        advice=_LOWERED if lowered else _advice(cause.advice, given, best=best, blame=blame, other=other),
         why_present=why_present,
-        flips_if=_flips(ctx, given, limit, best=best, blame=blame, other=other),
+        flips_if="turns to infra, suspected, if somebody outside lowered it; to the model if a command of its own did"
+        if lowered
+        else _flips(ctx, given, limit, best=best, blame=blame, other=other),
+        undecided="" if lowered else None,
         fact=fact,
         needs_door=case.trial.steps != [],
         evidence=tuple(told),

@@ -7,11 +7,16 @@ What this module does not do: say who was killed (`oom_victims.py`) or whose dem
 
 from __future__ import annotations
 
+from typing import Final
+
 from fairtrial.middleware.attribution.case import ContainerCase, KillGroup, evidence
 from fairtrial.middleware.attribution.context import Context
 from fairtrial.middleware.attribution.sentences import clean, size
 from fairtrial.middleware.core.records import Evidence
 from fairtrial.middleware.steps.placed import Placed
+
+_LOWERED: Final = 0.95
+"""Limits are rounded to pages."""
 
 
 def placed_in(group: KillGroup) -> list[Placed]:
@@ -26,6 +31,16 @@ def limit_of(container: ContainerCase, group: KillGroup) -> int | None:
     if container.seen is not None and container.seen.memory_limit:
         told.append(container.seen.memory_limit)
     return told[0] if told else None
+
+
+def lowered_from(container: ContainerCase, limit: int | None) -> int | None:
+    """The limit that the container had when it was first seen, bytes, if the one in force was set lower since: a
+    command that reaches the engine, or the cgroup's files, can do that.  Not of the command's own cgroup, which it may
+    have left."""
+    first = None if container.seen_first is None else container.seen_first.memory_limit
+    if container.id == "own" or not first or limit is None:
+        return None
+    return first if limit < first * _LOWERED else None
 
 
 def peak_of(ctx: Context, group: KillGroup) -> int | None:

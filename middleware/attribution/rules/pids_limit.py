@@ -117,6 +117,9 @@ def _whose(ctx: Context, container: ContainerCase, hits: list[PidsHit], limit: i
         )
     if not known:
         return Blame.INFRA, True, "Whose tasks they were was not measured."
+    first = None if container.seen_first is None else container.seen_first.pids_limit
+    if first and limit < first:
+        return Blame.INFRA, True, f"The limit was {first} when the container was first seen, and was lowered since."
     if not filled:
         return (
             Blame.INFRA,

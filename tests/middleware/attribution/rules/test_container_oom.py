@@ -1,9 +1,11 @@
 """The OOM rule: happened, what it ended, and whose demand; each with a positive, a near-miss and an innocent case."""
 
+import pytest
+
 from fairtrial.middleware.core.observations import (
     ContainerEvent,
 )
-from fairtrial.middleware.core.records import Trust, Victim
+from fairtrial.middleware.core.records import Blame, Trust, Victim
 from tests.middleware.attribution.scene import BOX, MIB, Scene, ended, oom_in_last_tool_step, summary
 
 
@@ -52,3 +54,14 @@ def test_a_kill_that_only_the_agent_told_of_is_not_heard() -> None:
     told.tell(ContainerEvent(container_id=BOX, action="oom"), told.events, trust=Trust.INSIDE)
     verdict = told.call(tools=0).end(1).verdict()
     assert summary(verdict) == ("model", "proved", None, None)
+
+
+@pytest.mark.parametrize("limit, blame", [(16 * MIB, Blame.INDETERMINATE), (63 * MIB, Blame.INFRA)])
+def test_a_kill_at_a_limit_that_was_lowered_while_the_trial_ran_blames_nobody(limit: int, blame: Blame) -> None:
+    """`docker update --memory 16m` by a command of the model's."""
+    told = Scene(limit=64 * MIB).call()
+    told.limit = limit
+    verdict = told.ran(137, oom=True).call(tools=0).end(1).verdict()
+    assert verdict.blame is blame
+    assert ended(verdict) == ("container.oom_kill", "proved", 1)
+    assert ("lowered since" in verdict.sentence) is (blame is Blame.INDETERMINATE)

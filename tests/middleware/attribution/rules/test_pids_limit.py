@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairtrial.middleware.core.observations import (
+    ContainerSeen,
     PidsHit,
 )
 from fairtrial.middleware.core.records import Blame
@@ -113,3 +114,15 @@ def test_printed_words_about_forks_move_no_counter() -> None:
 def test_a_passed_trial_is_not_taken_from_the_model_by_its_own_bomb() -> None:
     verdict = hit(begun()).call(tools=0).end(0).verdict()
     assert verdict.blame is Blame.NONE
+
+
+def test_a_limit_that_was_lowered_while_the_trial_ran_blames_nobody() -> None:
+    """`docker update --pids-limit`: what was there before fills it."""
+    told = begun()
+    seen = ContainerSeen(container_id=told.container, pids_limit=512, started_wall_ns=told.wall(0.0))
+    first = next(n for n, one in enumerate(told.observations) if one.kind == ContainerSeen.kind)
+    told.observations[first] = told.events.emit(seen, wall_ns=told.wall(0.0), mono_ns=0)
+    told.observations.pop()
+    verdict = hit(told, first=2, last=2).call(tools=0).end(1).verdict()
+    assert verdict.blame is Blame.INDETERMINATE
+    assert "lowered since" in verdict.sentence
