@@ -119,10 +119,10 @@ class Pair(Downward):
         if self._eof_pending and not self._held_bytes:
             link.finish()
         self._json(Kind.DIAL, report.as_json(), self._msg)
-        with suppress(OSError):
-            self.account.far = of_this_machine(*link.ends())
         if self._route.policy.connect:
             self._answer_connect()
+        with suppress(OSError):
+            self.account.far = of_this_machine(*link.ends())
         self._say_sender()
         self._resume(Pause.DIALLING)
         if not self._client.blocked:  # by a response of the upstream before this one

@@ -80,7 +80,8 @@ def test_a_child_killed_at_the_containers_own_limit_is_counted_and_named(kernel:
     scene = Scene(kernel, "child_oom")
     (kill,) = scene.rows("cgroup.oom_kill")
     assert (kill["delta"], kill["memory_limit"], kill["parent_limit_hit"]) == (1, LIMIT, False)
-    assert size(kill, "memory_anon") > LIMIT // 2
+    # What it held by then is gone with the victim on a busy machine; the high-water mark is not.
+    assert size(kill, "memory_peak") > LIMIT // 2
     (record,) = scene.rows("kernel.oom_kill")
     assert record["constraint"] == "CONSTRAINT_MEMCG"
     assert record["container_id"] == container_id(1)
