@@ -28,7 +28,13 @@ def test_a_server_of_this_machine_that_listens_no_more_is_told(
     wire.request(anthropic_request())
     wire.head()
     facts: dict[str, object] = {"first": "upstream", "errno": 104, "first_ns": wire.now_ns}
-    end: dict[str, object] = {"wire_bytes": 10, "complete": False, "how": "cut", "close_how": "fin", "far_listens": at_first}
+    end: dict[str, object] = {
+        "wire_bytes": 10,
+        "complete": False,
+        "how": "cut",
+        "close_how": "fin",
+        "far_listens": at_first,
+    }
     wire.json(Kind.RESPONSE_END, end | facts)
     wire.json(Kind.CLOSE, {"how": "fin", "far_listens": at_close, **facts})
     assert [ended.far_listens for ended in wire.ended()] == [told]
