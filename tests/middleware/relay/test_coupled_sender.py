@@ -37,6 +37,7 @@ def test_the_process_is_told_between_the_dial_and_the_answer_and_the_bytes_are_t
         up.close()
         assert child.stdout is not None
         assert bytes.fromhex(child.stdout.read()) == ANSWER
+    eventually(lambda: bool(rig.observer.of(Kind.RESPONSE_HEAD)), "the answer was not told")  # behind its bytes
     (said,) = rig.observer.of(Kind.SENDER)
     told = json.loads(said.payload)
     assert told["pid"] == child.pid
