@@ -59,7 +59,9 @@ def main() -> None:
     mount(folder, "/etc/resolv.conf", "nameserver 127.0.0.1\n")
     if plan.get("prefer_4"):
         mount(folder, "/etc/gai.conf", "precedence ::ffff:0:0/96 100\n")
-    threading.Thread(target=answer_names, args=(plan.get("delay_s", {}),), daemon=True).start()
+    names = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    names.bind(("127.0.0.1", 53))  # before anybody asks: a port without a server refuses at once
+    threading.Thread(target=answer_names, args=(names, plan.get("delay_s", {})), daemon=True).start()
     paths = ssl.get_default_verify_paths()
     for kind, path in plan.get("store", {}).items():
         subprocess.run(["mount", "--bind", path, getattr(paths, f"openssl_{kind}")], check=True)
@@ -104,10 +106,8 @@ def keep(server: socket.socket, tls: dict[str, str] | None) -> None:
             continue
 
 
-def answer_names(delay_s: dict[str, float | None]) -> None:
+def answer_names(server: socket.socket, delay_s: dict[str, float | None]) -> None:
     """A name server: 127.0.0.1 for each name that is known, after its delay; null is silence."""
-    server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    server.bind(("127.0.0.1", 53))
     while True:
         query, peer = server.recvfrom(512)
         labels, at = [], 12
