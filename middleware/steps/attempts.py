@@ -167,7 +167,7 @@ def fold(attempts: Iterable[SeenAttempt]) -> list[FoldedCall]:
     recent: dict[tuple[Hashable, ...], list[FoldedCall]] = {}
     for attempt in ordered:
         keys = _keys(attempt)
-        call = next((found for key in keys if (found := _retried(recent.get(key, []), attempt)) is not None), None)
+        call = next((found for key in keys if (found := _retried(recent.get(key, []), attempt, key)) is not None), None)
         if call is not None:
             _note_change(call, attempt)
             call.attempts.append(attempt)
@@ -185,10 +185,14 @@ def fold(attempts: Iterable[SeenAttempt]) -> list[FoldedCall]:
     return calls
 
 
-def _retried(known: list[FoldedCall], attempt: SeenAttempt) -> FoldedCall | None:
-    """The call of which this is the next attempt, the newest first; behind one that was answered there is none."""
+def _retried(known: list[FoldedCall], attempt: SeenAttempt, key: tuple[Hashable, ...]) -> FoldedCall | None:
+    """The call of which this is the next attempt, the newest first; behind one that was answered there is none.
+
+    A head alone (`key`) ties only where one of the two bodies never came: two that were read are of their sessions.
+    """
     for call in reversed(known):
-        if _continues(call, attempt):
+        bare = _bodiless(call.attempts[-1].request) or _bodiless(attempt.request)
+        if (bare or key[0] != "head") and _continues(call, attempt):
             return call
         if call.completed and attempt.started_wall_ns >= (call.ended_wall_ns or _LIVE):
             return None
@@ -249,6 +253,8 @@ def _continues(call: FoldedCall, attempt: SeenAttempt) -> bool:
     if body is not None and body == (other.body_digest or other.raw_digest):
         return True
     if _bodiless(one) or _bodiless(other):
+        if None not in {one.session, other.session} and one.session != other.session:
+            return False
         # Nothing of one was read but its head: the client's own counter, one higher and at once, is what is left.
         if (other.retry_count or 0) != (one.retry_count or 0) + 1 or last.reply.status is not None:
             return False

@@ -137,6 +137,16 @@ def test_whichever_of_the_bodies_never_came_the_counter_makes_them_one_call(bare
     assert (call.request.history_len is None) == (bare == (0, 1, 2)), "told by an attempt whose body came"
 
 
+@pytest.mark.parametrize("bare", [False, True])
+@pytest.mark.parametrize("count", [0, 1])
+def test_two_sessions_that_ask_the_same_of_an_upstream_that_is_not_there_are_two_calls(count: int, bare: bool) -> None:
+    told = Story()
+    told.attempt(turns=0, outcome="error", reply=ReplyFacts(), retry_count=0, session="session-1")
+    came: dict[str, Any] = BARE if bare else {}
+    told.attempt(turns=0, outcome="error", reply=ReplyFacts(), retry_count=count, session="session-2", **came)
+    assert len(folded(told)) == 2
+
+
 @pytest.mark.parametrize("count", [None, 0, 2])
 def test_without_the_next_count_an_attempt_whose_body_never_came_stands_alone(count: int | None) -> None:
     told = Story()
