@@ -19,7 +19,8 @@ from typing import Literal
 
 from fairtrial.middleware.relay.feed import FeedSender, suspended_ns
 from fairtrial.middleware.relay.framing import InFlight
-from fairtrial.middleware.relay.listening import Address, listens
+from fairtrial.middleware.relay.listening import listens
+from fairtrial.middleware.relay.sock_diag import Address
 from fairtrial.middleware.wire.feed import Kind
 
 First = Literal["client", "upstream", "fairtrial"]

@@ -12,19 +12,13 @@ How it can be wrong: one that was started again at once, or whose worker alone w
 
 from __future__ import annotations
 
-import socket
 import struct
 from typing import Final
 
-_SOCK_DIAG: Final = 4
-_BY_FAMILY: Final = 20
-_REQUEST: Final = 1
-_ERROR: Final = 2
-_ANY_STATE: Final = 0xFFFFFFFF
-_NO_COOKIE: Final = 0xFFFFFFFF
-_LISTEN: Final = 10
+from fairtrial.middleware.relay.sock_diag import BODY_AT, BY_FAMILY, ERROR, Address, asked, kind_of, opened
 
-Address = tuple[str, int]
+_LISTEN: Final = 10
+_ENOENT: Final = -2
 
 
 def of_this_machine(far: object, own: object) -> Address | None:
@@ -39,17 +33,10 @@ def of_this_machine(far: object, own: object) -> Address | None:
 def listens(far: Address) -> bool | None:
     """Never raises."""
     try:
-        ends = struct.pack(">HH", far[1], 1)
-        ends += socket.inet_aton(far[0]) + bytes(12) + socket.inet_aton("127.0.0.1") + bytes(12)
-        ends += struct.pack("=III", 0, _NO_COOKIE, _NO_COOKIE)
-        asked = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ANY_STATE) + ends
-        kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-        with socket.socket(socket.AF_NETLINK, kind, _SOCK_DIAG) as netlink:
-            netlink.send(struct.pack("=IHHII", 16 + len(asked), _BY_FAMILY, _REQUEST, 1, 0) + asked)
-            answer = netlink.recv(4096)  # the kernel answers within `send`
-        answered = struct.unpack_from("=H", answer, 4)[0]
-        if answered == _ERROR:
-            return False if struct.unpack_from("=i", answer, 16)[0] == -2 else None  # ENOENT
-        return answered == _BY_FAMILY and answer[17] == _LISTEN
+        with opened() as netlink:
+            answer = asked(netlink, far, ("127.0.0.1", 1))
+        if kind_of(answer) == ERROR:
+            return False if struct.unpack_from("=i", answer, BODY_AT)[0] == _ENOENT else None
+        return kind_of(answer) == BY_FAMILY and answer[BODY_AT + 1] == _LISTEN
     except (AttributeError, OSError, struct.error, IndexError):
         return None

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import errno
 import os
-import socket
 import struct
 from collections.abc import Callable
 from time import monotonic, thread_time
 from typing import Final, TypeGuard
+
+from fairtrial.middleware.relay.sock_diag import BODY_AT, BY_FAMILY, Address, asked, kind_of, opened
 
 PER_SECOND: Final = 20.0
 """Looks a second at most; in a burst as many at once."""
@@ -30,17 +31,10 @@ MOST_S: Final = 0.002
 NOBODY_OF_OURS: Final[dict[str, object]] = {"pid": 0, "start_ticks": 0, "parents": []}
 _MOST_PARENTS: Final = 32
 _KEPT: Final = 8
-_SOCK_DIAG: Final = 4
-_BY_FAMILY: Final = 20
-_REQUEST: Final = 1
-_ANY_STATE: Final = 0xFFFFFFFF
-_NO_COOKIE: Final = 0xFFFFFFFF
-_INODE_AT: Final = 16 + 4 + 48 + 16
+_INODE_AT: Final = BODY_AT + 4 + 48 + 16
 """nlmsghdr, the first four bytes of inet_diag_msg, inet_diag_sockid, then expires, rqueue, wqueue and uid."""
 
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
-
-Address = tuple[str, int]
 
 
 class Senders:
@@ -79,13 +73,8 @@ class Senders:
         return True
 
     def _inode(self, client: Address, door: Address) -> int | None:
-        ends = struct.pack(">HH", client[1], door[1])
-        ends += socket.inet_aton(client[0]) + bytes(12) + socket.inet_aton(door[0]) + bytes(12)
-        ends += struct.pack("=III", 0, _NO_COOKIE, _NO_COOKIE)
-        asked = struct.pack("=BBBBI", socket.AF_INET, socket.IPPROTO_TCP, 0, 0, _ANY_STATE) + ends
         try:
-            kind = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
-            netlink = socket.socket(socket.AF_NETLINK, kind, _SOCK_DIAG)
+            netlink = opened()
         except AttributeError:  # not Linux
             self._off = True
             return None
@@ -93,9 +82,8 @@ class Senders:
             self._off = error.errno not in _PASSING  # else forbidden here
             return None
         with netlink:
-            netlink.send(struct.pack("=IHHII", 16 + len(asked), _BY_FAMILY, _REQUEST, 1, 0) + asked)
-            answer = netlink.recv(4096)  # the kernel answers within `send`
-        if struct.unpack_from("=H", answer, 4)[0] != _BY_FAMILY:
+            answer = asked(netlink, client, door)
+        if kind_of(answer) != BY_FAMILY:
             return None
         return int(struct.unpack_from("=I", answer, _INODE_AT)[0])
 
